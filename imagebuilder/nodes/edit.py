@@ -37,9 +37,14 @@ from imagebuilder.tree import Tree
 
 HEADER = "# Who boots what: imagebuilder nodes --help\n"
 INDENT = 2
+ATTEMPTS = 5
 # Either one selects the release.
 EXCLUSIVE = {"channel": "version", "version": "channel"}
 Value = bool | str | list[str]
+
+
+class OvertakenError(WorkError):
+    """nodes.yaml is no longer what was read, so a change of it would lose another."""
 
 
 @dataclass(frozen=True)
@@ -122,22 +127,28 @@ def edit(tree: Tree, name: str, change: NodeEdit, *, new: bool) -> Edited:
             raise InputError(f"node {quote(name)} already exists", hint=hint)
         if not new:
             require(before, name)
-        after = put(tree, [name], before, with_node(old, name, change, new=new))
+        after = put(tree, [name], old, before, with_node(old, name, change, new=new))
         return Edited(after, before.find(name), after.find(name))
 
 
 def set_nodes(tree: Tree, choose: Callable[[Nodes], Mapping[str, NodeEdit]]) -> list[str]:
     """Change several nodes at once, as `choose` says; returns their names.
 
-    Raises InputError.
+    Raises InputError, and OvertakenError if somebody changes the file all the time.
     """
-    with file_lock(tree.lock(LOCK)):
-        old, before = read(tree)
-        changes = choose(before)
-        if changes:
-            put(tree, [*changes], before, with_nodes(old, changes))
-        else:
-            make_node_files(tree, before)  # a killed command may have left old files
+    for attempt in range(ATTEMPTS):
+        try:
+            with file_lock(tree.lock(LOCK)):
+                old, before = read(tree)
+                changes = choose(before)
+                if changes:
+                    put(tree, [*changes], old, before, with_nodes(old, changes))
+                else:
+                    make_node_files(tree, before)  # a killed command may have left old files
+            break
+        except OvertakenError:
+            if attempt == ATTEMPTS - 1:
+                raise
     return [*changes]
 
 
@@ -150,7 +161,7 @@ def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
         old, before = read(tree)
         left = forget and not name_problem(name) and bool(records_of(tree, name))
         if before.find(name):
-            after = put(tree, [name], before, without_node(old, name))
+            after = put(tree, [name], old, before, without_node(old, name))
             edited = Edited(after, before.find(name), None)
         else:
             make_node_files(tree, before)  # a killed command may have left the node's files
@@ -180,9 +191,9 @@ def require(nodes: Nodes, name: str) -> Node:
     return node
 
 
-def put(tree: Tree, names: Collection[str], before: Nodes, new: Written) -> Nodes:
+def put(tree: Tree, names: Collection[str], old: Written, before: Nodes, new: Written) -> Nodes:
     """Replace nodes.yaml with `new`, in which `names` differ, if it is valid; update what is made
-    from it.
+    from it.  Raises OvertakenError if somebody has changed the file since `old` was read.
     """
     nodes = Nodes()
     if new.document:
@@ -197,6 +208,12 @@ def put(tree: Tree, names: Collection[str], before: Nodes, new: Written) -> Node
             "this change would touch other nodes",
             where=os.fspath(tree.nodes_file),
             hint="edit the file with an editor",
+        )
+    if read_nodes_file(tree).decode("utf-8-sig") != old.text:
+        raise OvertakenError(
+            "was changed by somebody else in this moment; nothing was written",
+            where=os.fspath(tree.nodes_file),
+            hint="run the command again",
         )
     mode = tree.nodes_file.stat().st_mode & 0o7777 if tree.nodes_file.exists() else 0o644
     try:

@@ -15,7 +15,7 @@ import grp
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from imagebuilder.locks import file_lock
 from imagebuilder.nodes.config import describe_config, keep_configs
 from imagebuilder.nodes.evidence.boots import fallen_back, find_fallbacks
 from imagebuilder.nodes.identity import Identity, make_identity
-from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.load import SERVED, load_nodes
 from imagebuilder.nodes.node_files import node_entries
 from imagebuilder.nodes.references import find_live, find_offers
 from imagebuilder.nodes.scripts import (
@@ -72,16 +72,21 @@ def place_folder(path: Path, access: Access) -> None:
 LOCK = "nodes"
 MENU = "menu.ipxe"
 OFFER = re.compile(r"^item profile-(\S+) \S+ \((\S+)\)$", re.MULTILINE)  # pxe/menu.ipxe.j2
-SERVED = re.compile(r"[0-9a-f]{2}(-[0-9a-f]{2}){5}")
 
 
-def update_nodes(tree: Tree) -> Nodes:
+def accept(nodes: Nodes) -> None:
+    """Any nodes will do."""
+    del nodes
+
+
+def update_nodes(tree: Tree, check: Callable[[Nodes], None] = accept) -> Nodes:
     """Read nodes.yaml and update everything made from it.
 
-    Raises InputError if it is invalid; then nothing is changed.
+    Raises InputError if it is invalid, and what `check` raises; then nothing is changed.
     """
     with file_lock(tree.lock(LOCK)):
         nodes = load_nodes(tree)
+        check(nodes)
         make_node_files(tree, nodes)
     return nodes
 

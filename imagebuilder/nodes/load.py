@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError
@@ -25,6 +28,9 @@ from imagebuilder.recipe.validate import parse_model
 from imagebuilder.tree import STABLE, Tree
 
 NO_NODES = "no nodes yet"
+SERVED = re.compile(r"[0-9a-f]{2}(-[0-9a-f]{2}){5}")  # the folder of a NIC below http/nodes
+# Seconds after which a change is whole, seconds between two readings, and how many there are.
+SETTLED, GAP, READS = 1.0, 0.01, 100
 NONE_ON_PURPOSE = "restore it, or write `nodes: {}` if there are to be no nodes"
 ADD_ONE = "run imagebuilder nodes add NAME --mac MAC --profile PROFILE"
 
@@ -35,21 +41,56 @@ def load_nodes(tree: Tree) -> Nodes:
 
 
 def read_nodes_file(tree: Tree) -> bytes:
-    """The bytes of nodes.yaml, empty if it does not exist.
+    """The bytes of nodes.yaml, none if it does not exist and no node is served yet.
 
-    Raises InputError, also for a file without a byte: an editor that empties a file before it
-    writes leaves that for a moment, and for good on a full disk.  It must not remove all nodes.
+    Whoever edits it may empty, remove or write it in this moment, so what is younger than SETTLED
+    seconds is read until two readings agree.  Raises InputError, also for a file without a byte, as a
+    full disk leaves it, and for one that is gone: neither must remove all nodes.
     """
     path = tree.nodes_file
+    state, before = read_state(path), None
+    for _ in range(READS):
+        if state.content and (state.is_settled or state == before):
+            return state.content
+        if state.content is None and not is_served(tree):
+            return b""
+        time.sleep(GAP)
+        state, before = read_state(path), state
+    if state.content:
+        raise InputError("changes all the time", where=os.fspath(path))
+    what = "is missing" if state.content is None else "is empty"
+    raise InputError(what, where=os.fspath(path), hint=NONE_ON_PURPOSE)
+
+
+@dataclass(frozen=True)
+class FileState:
+    """nodes.yaml at one moment: its bytes (None: no file), and what changes with it."""
+
+    content: bytes | None = None
+    stamp: tuple[int, int] = (0, 0)  # inode, time of the last change in nanoseconds
+
+    @property
+    def is_settled(self) -> bool:
+        return abs(time.time() - self.stamp[1] / 1e9) > SETTLED
+
+
+def read_state(path: Path) -> FileState:
+    """Raises InputError if it cannot be read."""
     try:
-        content = read_plain(path)
+        about = path.stat()
+        return FileState(read_plain(path), (about.st_ino, about.st_mtime_ns))
     except FileNotFoundError:
-        return b""
+        return FileState()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=os.fspath(path)) from error
-    if not content:
-        raise InputError("is empty", where=os.fspath(path), hint=NONE_ON_PURPOSE)
-    return content
+
+
+def is_served(tree: Tree) -> bool:
+    """Whether there are files of a node, as far as this user may see."""
+    try:
+        return any(SERVED.fullmatch(path.name) for path in (tree.http / "nodes").iterdir())
+    except (FileNotFoundError, PermissionError):
+        return False
 
 
 def parse_nodes(content: bytes, shown: str, tree: Tree) -> Nodes:
@@ -149,7 +190,7 @@ def find_missing(
 ) -> Iterator[Fault]:
     """A fault for each named thing that the tree does not have, of each node that wants it.
 
-    Nodes that want the same are one look at the tree.
+    Nodes that want the same are one state at the tree.
     """
     if problem := menu_problem(tree, menu):
         yield document.fault(("menu", "default"), problem.what, problem.hint)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import NoReturn
 
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
@@ -18,7 +19,6 @@ from imagebuilder.locks import file_lock
 from imagebuilder.nodes.evidence.boots import FellBack, any_failed, find_fallbacks
 from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.files import make_entry, update_nodes
-from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import run
 from imagebuilder.program import Program, program
@@ -78,8 +78,7 @@ class RunningDaemons:
     fallbacks: Mapping[str, FellBack] = field(default_factory=dict)
     lines: Lines = field(default_factory=Lines)
     running: dict[str, Running] = field(default_factory=dict)
-    stamp: object = None  # of the applied nodes.yaml
-    found: object = None  # of the one that the last turn saw
+    stamp: object = None
     # Warnings that were printed.
     told: Remembered[None] = field(default_factory=lambda: Remembered(MOST_TOLD))
 
@@ -246,13 +245,9 @@ def check_alive(server: RunningDaemons) -> None:
 
 
 def apply_changed_nodes(server: RunningDaemons) -> None:
-    """Apply a changed nodes.yaml; an invalid one changes nothing and causes a warning.
-
-    One that has changed since the last turn may be half written, so it is for the next turn.
-    """
-    before, server.found = server.found, stamp_of(server.config)
-    stamp = server.found
-    if stamp == server.stamp or stamp != before:
+    """Apply a changed nodes.yaml; an invalid one changes nothing and causes a warning."""
+    stamp = stamp_of(server.config)
+    if stamp == server.stamp:
         return
     try:
         nodes, changed = take_over(server.config)
@@ -314,8 +309,7 @@ def take_over(config: ServeConfig) -> tuple[Nodes, list[str]]:
 
     Raises InputError, before anything is changed, if the nodes do not fit the served network.
     """
-    check_nodes(config, load_nodes(config.tree))
-    nodes = update_nodes(config.tree)
+    nodes = update_nodes(config.tree, partial(check_nodes, config))
     changed = make_config(config, nodes)
     reload_changed(config, changed)
     return nodes, changed

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from imagebuilder.nodes.evidence.usage import note_reports
@@ -34,7 +35,13 @@ from imagebuilder.serve.nfsconf import (
     tell_left_alone,
 )
 from imagebuilder.serve.options import Dhcp, Nfs, Options
-from imagebuilder.serve.prepare import INSTALLED, Prepared, check_alone, check_ports
+from imagebuilder.serve.prepare import (
+    INSTALLED,
+    Prepared,
+    check_alone,
+    check_nodes,
+    check_ports,
+)
 from imagebuilder.serve.render import render_exports, render_template
 from imagebuilder.serve.rotate import rotate_reports
 from imagebuilder.serve.running import find_foreign
@@ -163,7 +170,8 @@ def refresh(prepared: Prepared, nodes: Nodes) -> str:
     note_journal(config.tree, nodes)
     confirm_ready(config.tree, nodes)
     copy_binaries(prepared.binaries, config.tree.tftp)
-    update_nodes(config.tree)  # what a node boots depends on its earlier boots
+    # What a node boots depends on its earlier boots.  nodes.yaml may have changed meanwhile.
+    nodes = update_nodes(config.tree, partial(check_nodes, config))
     make_entry(config.tree, config.server, config.http_port)
     changed = make_config(config, nodes)
     reload_changed(config, changed)

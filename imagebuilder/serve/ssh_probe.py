@@ -70,6 +70,7 @@ class SshProbes:
             return False
         if said == GREETING:
             probe.close()
+            probe.until = now + REFUSED
             return True
         if said is not None or now >= probe.until:
             probe.close()

@@ -16,6 +16,7 @@ from imagebuilder.decode import parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.locks import is_locked
+from imagebuilder.nodes.watched import stamp_of
 from imagebuilder.untrusted import clean_lines
 from imagebuilder.web.act_client import order_words
 from imagebuilder.web.act_pages import (
@@ -29,7 +30,6 @@ from imagebuilder.web.act_schema import PATH
 from imagebuilder.web.action_journal import read_actions, read_said
 from imagebuilder.web.orders import parse_order
 from imagebuilder.web.site import WebSite
-from imagebuilder.web.tree_reader import stamp_of
 
 EVENT = "actions"
 EVERY = 0.5  # seconds between two checks of the journal

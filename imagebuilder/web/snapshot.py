@@ -27,6 +27,7 @@ from imagebuilder.folders import matching
 from imagebuilder.nightly.history import FoundRuns, find_ids, read_runs
 from imagebuilder.nodes.evidence.usage import read_usage
 from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.nodes.watched import Stamp, stamp_of
 from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.recipe.cards import Cards
 from imagebuilder.tree import ReleaseName, Tree
@@ -35,10 +36,8 @@ from imagebuilder.web.node_networks import Network, find_node_networks
 from imagebuilder.web.tree_reader import (
     Reader,
     ReleasesNow,
-    Stamp,
     TreeReader,
     newest_of,
-    stamp_of,
 )
 
 RUNS_SHOWN = 60

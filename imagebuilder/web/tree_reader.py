@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from imagebuilder.errors import Fault, InputError, RootError
+from imagebuilder.errors import InputError, RootError
 from imagebuilder.explain import DaemonLines, read_logs
 from imagebuilder.fleet.silence import find_warnings
 from imagebuilder.fleet.status import last_seen
 from imagebuilder.nodes.evidence.seen import Seen
 from imagebuilder.nodes.evidence.usage import Usage, peek_reports
-from imagebuilder.nodes.load import load_nodes
-from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.nodes.types import Node
+from imagebuilder.nodes.watched import WatchedNodes
 from imagebuilder.publish.listing import ListedRelease, list_releases
 from imagebuilder.rights import check_enterable
 from imagebuilder.tree import Tree
@@ -27,7 +27,6 @@ from imagebuilder.web.node_facts import NodeStory, read_story
 
 NO_USAGE = Usage({}, {}, (), ())
 FRESH = 1.0  # seconds for which the lines of the daemons are good for every node
-Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -44,26 +43,6 @@ class ReleasesNow:
 
     releases: tuple[ListedRelease, ...]
     known: bool
-
-
-class WatchedNodes:
-    """The nodes of a tree; the file is read again when it changed."""
-
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
-        self._nodes: tuple[Stamp, Nodes, tuple[Fault, ...]] = ((), Nodes(), ())
-
-    def load(self) -> tuple[Nodes, tuple[Fault, ...]]:
-        """The nodes; while nodes.yaml has faults, those of before and the faults."""
-        stamp = stamp_of([self.tree.nodes_file])
-        before, nodes, faults = self._nodes
-        if stamp != before:
-            try:
-                nodes, faults = load_nodes(self.tree), ()
-            except InputError as error:
-                faults = error.faults
-            self._nodes = stamp, nodes, faults
-        return nodes, faults
 
 
 class Reader(Protocol):
@@ -138,15 +117,3 @@ def may_enter(folder: Path) -> bool:
     except RootError:
         return False
     return True
-
-
-def stamp_of(paths: Iterable[Path]) -> Stamp:
-    """Inode, time and size of what there is."""
-    found = []
-    for path in paths:
-        try:
-            state = path.stat()
-        except OSError:
-            continue
-        found.append((path.name, state.st_ino, state.st_mtime_ns, state.st_size))
-    return tuple(found)

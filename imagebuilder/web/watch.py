@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
+from imagebuilder.nodes.watched import Stamp
 from imagebuilder.web.notify import FleetReporter
 from imagebuilder.web.snapshot import SnapshotMaker, WebSnapshot
 from imagebuilder.web.stream import Broker
-from imagebuilder.web.tree_reader import Stamp
 
 EVERY = 0.2  # seconds between two checks whether something changed
 AGING = 10.0  # seconds after which conditions are derived again, for they depend on ages

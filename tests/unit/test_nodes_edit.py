@@ -11,17 +11,22 @@ import pytest
 
 from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.locks import is_locked
+from imagebuilder.nodes import edit
 from imagebuilder.nodes.edit import (
     Edited,
     NodeEdit,
+    OvertakenError,
     add_node,
     parse_change,
     remove_node,
     set_node,
+    set_nodes,
 )
 from imagebuilder.nodes.files import LOCK
-from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.load import load_nodes, resolve_document
 from imagebuilder.nodes.show import render_edited
+from imagebuilder.nodes.types import Nodes
+from imagebuilder.recipe.positions import Document
 from imagebuilder.tree import Tree
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 
@@ -123,6 +128,30 @@ def test_a_change_that_changes_nothing_says_so(tree: Tree) -> None:
     edited = set_node(tree, "node2", change(profile="generic"))
     assert render_edited("node2", edited.before, edited.after) == "node2: nothing changed"
     assert tree.nodes_file.read_text() == FILE
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_somebody_saves_meanwhile_is_not_lost(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, *, several: bool
+) -> None:
+    theirs = [FILE.replace("in the cellar", "in the attic")]
+
+    def resolve(document: Document, tree: Tree) -> Nodes:
+        if theirs:
+            tree.nodes_file.write_text(theirs.pop())
+        return resolve_document(document, tree)
+
+    monkeypatch.setattr(edit, "resolve_document", resolve)
+    if several:  # as a roll-out pins: it reads what is there now
+        assert set_nodes(tree, lambda _: {"node2": change(version="v1")}) == ["node2"]
+    else:
+        with pytest.raises(OvertakenError, match="was changed by somebody else in this moment"):
+            set_node(tree, "node2", change(version="v1"))
+    text = tree.nodes_file.read_text()
+    assert "in the attic" in text
+    found = load_nodes(tree).find("node2")
+    assert found
+    assert found.version == ("v1" if several else "")
 
 
 def test_a_value_from_an_anchor_elsewhere_is_kept(tree: Tree) -> None:

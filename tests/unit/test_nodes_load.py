@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
+from imagebuilder.nodes import load as nodes_load
 from imagebuilder.nodes.check import address_problem, mac_problem, name_problem, word_problem
-from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.files import update_nodes
+from imagebuilder.nodes.load import SERVED, FileState, load_nodes
 from imagebuilder.nodes.scripts import node_words
 from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes, Power
+from imagebuilder.nodes.watched import WatchedNodes
 from imagebuilder.tree import Tree, make_tree
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 
@@ -89,9 +92,73 @@ def test_a_file_may_say_nothing(tree: Tree, text: str) -> None:
     assert load(tree, text) == Nodes()
 
 
-def test_a_file_without_a_byte_is_refused(tree: Tree) -> None:
-    with pytest.raises(InputError, match="is empty"):
-        load(tree, "")
+NODE = f"nodes:\n  n1: {{macs: ['{MAC1}'], profile: generic}}\n"
+OTHER = f"  n2: {{macs: ['{MAC2}'], profile: generic}}\n"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (NODE, NODE + OTHER, NODE + OTHER),
+        ("", NODE, NODE + OTHER, NODE + OTHER),
+        (None, NODE, NODE + OTHER, NODE + OTHER),
+        (None, "", NODE + OTHER, NODE + OTHER),
+    ],
+)
+def test_a_file_that_is_being_written_is_awaited(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, steps: tuple[str | None, ...]
+) -> None:
+    """As an editor does: it empties the file, or renames it and makes it anew, and then writes."""
+    load(tree, NODE + OTHER)
+    update_nodes(tree)
+    left = list(steps)
+
+    def read_state(path: Path) -> FileState:
+        text = left.pop(0)
+        if text is None:
+            path.unlink()
+        elif not path.exists() or path.read_text() != text:
+            path.write_text(text)
+        return real(path)
+
+    real = nodes_load.read_state
+    monkeypatch.setattr(nodes_load, "read_state", read_state)
+    assert [node.name for node in load_nodes(tree).nodes] == ["n1", "n2"]
+    assert left == []
+
+
+@pytest.mark.parametrize(("text", "said"), [("", "is empty"), (None, "is missing")])
+def test_no_file_removes_the_nodes_that_are_served(tree: Tree, text: str | None, said: str) -> None:
+    load(tree, NODE)
+    update_nodes(tree)
+    served = sorted((tree.http / "nodes").iterdir())
+    tree.nodes_file.unlink()
+    if text is not None:
+        tree.nodes_file.write_text(text)
+    with pytest.raises(InputError, match=said) as caught:
+        update_nodes(tree)
+    assert "write `nodes: {}` if there are to be no nodes" in str(caught.value)
+    watched = WatchedNodes(tree)
+    assert said in str(watched.load()[1][0])
+    assert sorted((tree.http / "nodes").iterdir()) == served
+    tree.nodes_file.write_text("nodes: {}\n")
+    assert update_nodes(tree) == Nodes()
+    assert not any(SERVED.fullmatch(path.name) for path in (tree.http / "nodes").iterdir())
+
+
+def test_what_a_check_refuses_changes_nothing(tree: Tree) -> None:
+    load(tree, NODE)
+    update_nodes(tree)
+
+    def refuse(nodes: Nodes) -> None:
+        raise InputError(f"too many: {len(nodes.nodes)}")
+
+    tree.nodes_file.write_text(NODE + OTHER)
+    with pytest.raises(InputError, match="too many: 2"):
+        update_nodes(tree, refuse)
+    assert not tree.served_node(MAC2).exists()
+    update_nodes(tree)
+    assert tree.served_node(MAC2).exists()
 
 
 def test_no_file_is_no_nodes(tmp_path: Path) -> None:

@@ -70,6 +70,18 @@ def test_a_slow_server_is_waited_for_with_one_connection(
     assert not is_waiting(server)
 
 
+def test_who_greeted_is_asked_again_soon(clock: Clock, server: socket.socket) -> None:
+    """A node that boots once more at once is not unknown for as long as a greeting may take."""
+    probes = SshProbes(clock, server.getsockname()[1])
+    for now in (0.0, REFUSED):
+        clock.now = now
+        assert probes.find_open([HERE]) == []
+        with server.accept()[0] as node:
+            node.sendall(b"SSH-2.0-test\r\n")
+            assert soon(lambda: probes.find_open([HERE]) == [HERE])
+    probes.find_open([])
+
+
 def test_a_refused_connection_is_tried_again_soon(clock: Clock, server: socket.socket) -> None:
     port = server.getsockname()[1]
     server.close()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from imagebuilder.errors import ImagebuilderError
+from imagebuilder.errors import Fault, ImagebuilderError
 from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.power.choose import choose_drivers
 from imagebuilder.fleet.rollout.due import find_due, wanted_pins
@@ -32,9 +32,9 @@ from imagebuilder.fleet.ssh import run_on
 from imagebuilder.fleet.status import addresses_of, last_seen
 from imagebuilder.fleet.verbs import BOOT_ID, REBOOT, Crew, cycle, refusals
 from imagebuilder.nodes.evidence.boots import forget_tries
-from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_version
-from imagebuilder.nodes.types import Node
+from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.nodes.watched import WatchedNodes
 from imagebuilder.process import paste
 from imagebuilder.publish.channel.move import promote
 from imagebuilder.tree import STABLE, Tree
@@ -69,10 +69,15 @@ class RolloutRun:
     reboots: dict[tuple[str, str], float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     pinned: Mapping[str, str] | None = None
+    nodes: Nodes = field(default_factory=Nodes)  # as this turn found them
+    faults: tuple[Fault, ...] = ()  # that nodes.yaml has
     unresumed: set[str] = field(default_factory=set)
     tell: TellRollout = tell_nobody
     told: RolloutStatus | None = None
     last: Rollout | None = None  # as the journal has it
+
+    def __post_init__(self) -> None:
+        self.file = WatchedNodes(self.tree)
 
     def go(self, rollout: Rollout) -> Rollout:
         """Go on until it has ended, or is paused with no node in between.
@@ -93,6 +98,9 @@ class RolloutRun:
         while True:
             before = rollout
             rollout = obey(self.tree, rollout)
+            if not self.find_nodes():
+                self.wait(self.poll)
+                continue
             now = self.clock()
             if rollout.window and not parse_window(rollout.window).contains(now):
                 rollout = self.note(rollout, out_of_window(rollout, now))
@@ -109,12 +117,19 @@ class RolloutRun:
             if rollout == before:  # after a step the next one may be due at once
                 self.wait(self.poll)
 
+    def find_nodes(self) -> bool:
+        """Read nodes.yaml; whether it has no faults.  While it has some, nothing goes on."""
+        self.nodes, faults = self.file.load()
+        if faults and faults != self.faults:
+            self.ui.warn(f"waiting until nodes.yaml is right: {faults[0]}")
+        self.faults = faults
+        return not faults
+
     def observe(self, rollout: Rollout) -> dict[str, Sight]:
         names = watched(rollout)
         if not names:
             return {}
-        nodes = load_nodes(self.tree)
-        return observe_nodes(self.tree, rollout, nodes, names, self.drainer, self.problems)
+        return observe_nodes(self.tree, rollout, self.nodes, names, self.drainer, self.problems)
 
     def note(self, before: Rollout, after: Rollout) -> Rollout:
         """Write a step down, and tell of it."""
@@ -181,7 +196,7 @@ class RolloutRun:
         }
         if not fresh:
             return
-        nodes = self.nodes(fresh)
+        nodes = self.nodes_named(fresh)
         places = addresses_of(nodes, {node.name: last_seen(self.tree, node) for node in nodes})
         command = reboot_command(sorted(fresh.values()))
         said = run_on(self.tree, nodes, places, command, SSH_SECONDS)
@@ -194,7 +209,7 @@ class RolloutRun:
 
     def cut(self, names: Sequence[str]) -> None:
         """Cut the power of nodes and switch them on again; what fails is their problem."""
-        nodes = self.nodes(names)
+        nodes = self.nodes_named(names)
         places = addresses_of(nodes, {node.name: last_seen(self.tree, node) for node in nodes})
         try:
             drivers = choose_drivers(nodes, places, self.env)
@@ -205,8 +220,8 @@ class RolloutRun:
         for name, outcome in cycle(crew, [node.name for node in nodes]).items():
             self.problems[name] = f"its power could not be cut: {outcome.words}"
 
-    def nodes(self, names: Collection[str]) -> list[Node]:
-        return [node for node in load_nodes(self.tree).nodes if node.name in names]
+    def nodes_named(self, names: Collection[str]) -> list[Node]:
+        return [node for node in self.nodes.nodes if node.name in names]
 
 
 def reboot_command(boots: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from dataclasses import replace
@@ -38,6 +39,7 @@ from imagebuilder.fleet.rollout.types import (
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_version
 from imagebuilder.tree import ReleaseName
+from imagebuilder.ui import Ui
 from tests.unit.fleet.rollout_world import NEW, OLD, OTHER, RolloutWorld, make_world, order
 
 NAMES = ("n1", "n2", "n3", "n4")
@@ -79,6 +81,33 @@ def test_it_waits_only_while_nothing_changes(world: RolloutWorld) -> None:
     run.wait = waits.append
     assert run.go(world.start(order())).status is RolloutStatus.DONE
     assert waits == [POLL, POLL]
+
+
+def test_it_waits_while_nodes_yaml_is_wrong_or_gone(world: RolloutWorld) -> None:
+    """Somebody edits it meanwhile: nobody is left alone for that, and nothing ends."""
+    file, text = world.tree.nodes_file, world.tree.nodes_file.read_text()
+    said = io.StringIO()
+    run = world.run(Ui(said))
+    wrong = ["nodes: {", text.replace("profile: demo", "profile: 7 8", 1), None]
+    rollout = world.start(order())
+
+    def wait(seconds: float) -> None:
+        del seconds
+        if not wrong:
+            file.write_text(text)
+        elif (each := wrong.pop(0)) is None:
+            file.unlink()
+        else:
+            file.write_text(each)
+
+    run.wait = wait
+    wait(0)
+    done = run.go(rollout)
+    assert done.status is RolloutStatus.DONE, render_rollout(LiveRollout(done, runs=False))
+    assert {name: world.boots(name) for name in NAMES} == {name: [NEW] for name in NAMES}
+    told = [line for line in said.getvalue().splitlines() if "until nodes.yaml is right" in line]
+    assert ["7 8" in line for line in told] == [False, True, False], told
+    assert "is missing" in told[-1]
 
 
 def test_a_canary_that_fails_stops_it_and_goes_back_alone(world: RolloutWorld) -> None:
