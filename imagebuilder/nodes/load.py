@@ -44,8 +44,8 @@ def read_nodes_file(tree: Tree) -> bytes:
     """The bytes of nodes.yaml, none if it does not exist and no node is served yet.
 
     Whoever edits it may empty, remove or write it in this moment, so what is younger than SETTLED
-    seconds is read until two readings agree.  Raises InputError, also for a file without a byte, as a
-    full disk leaves it, and for one that is gone: neither must remove all nodes.
+    seconds is read until two readings agree.  Raises InputError, also for a file without a byte, as
+    a full disk leaves it, and for one that is gone: neither must remove all nodes.
     """
     path = tree.nodes_file
     state, before = read_state(path), None
