@@ -187,11 +187,6 @@ def test_a_nodes_files_are_for_its_address(full: tuple[Room, Program]) -> None:
     assert room.fetch(other, "--interface", "10.77.0.60").stdout.startswith("HTTP/1.1 200 ")
 
 
-def boot_script(room: Room, *options: str, mac: str = MAC) -> str:
-    """The script that the web server sends for a NIC, with its headers."""
-    return room.fetch(f"/nodes/{mac.replace(':', '-')}/boot.ipxe", *options).stdout
-
-
 def find_ticket(script: str) -> str:
     """Where the node is to report, below /report/."""
     (found,) = re.findall(
@@ -214,7 +209,7 @@ def runs(room: Room, version: str) -> bool:
 
 def test_each_copy_of_a_nodes_script_has_a_ticket_of_its_own(full: tuple[Room, Program]) -> None:
     room, _ = full
-    first = boot_script(room)
+    first = room.fetch_script()
     assert first.startswith("HTTP/1.1 200 ")
     assert "Cache-Control: no-store" in first
     assert not re.search(r"^(ETag|Last-Modified|Accept-Ranges|Content-Length):", first, re.M)
@@ -222,7 +217,7 @@ def test_each_copy_of_a_nodes_script_has_a_ticket_of_its_own(full: tuple[Room, P
         "--header", "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT", "--header",
         'If-None-Match: *', "--range", "0-20",
     )  # fmt: skip
-    second = boot_script(room, *again)
+    second = room.fetch_script(*again)
     assert second.startswith("HTTP/1.1 200 ")
     tickets = [find_ticket(script) for script in (first, second)]
     assert tickets[0] != tickets[1]
@@ -230,7 +225,7 @@ def test_each_copy_of_a_nodes_script_has_a_ticket_of_its_own(full: tuple[Room, P
     # Nothing but the script is changed, and nobody is given one who may not have the script.
     own = (room.tree.served_node(MAC) / "boot.ipxe").read_text()
     assert first.partition("\r\n\r\n")[2] == own.replace("/ticket/", f"/{tickets[0][:32]}/")
-    assert boot_script(room, "--head").startswith("HTTP/1.1 200 ")
+    assert room.fetch_script("--head").startswith("HTTP/1.1 200 ")
 
     def are_noted_in_order() -> bool:
         lines = room.tree.reports_log.read_text().splitlines()
@@ -247,7 +242,7 @@ def test_a_report_counts_for_a_node_only_with_the_ticket_it_was_given(
     full: tuple[Room, Program],
 ) -> None:
     room, started = full
-    ticket = find_ticket(boot_script(room))
+    ticket = find_ticket(room.fetch_script())
     assert report(room, "generic/1", ticket=ticket).startswith("HTTP/1.1 204 ")
     started.wait_for(r"^n1 +root +\d", PATIENCE)
     wait_until(room.tree.seen(MAC).is_file, "the release n1 runs is not recorded")
@@ -255,8 +250,8 @@ def test_a_report_counts_for_a_node_only_with_the_ticket_it_was_given(
     # From another address: without a ticket, with one of a node without an address, with that one.
     room.at_client("ip", "address", "add", "10.77.0.61/24", "dev", "wire1")
     theirs = ("--interface", "10.77.0.61")
-    assert boot_script(room, *theirs).startswith("HTTP/1.1 403 ")
-    other = find_ticket(boot_script(room, *theirs, mac=OTHER_MAC))
+    assert room.fetch_script(*theirs).startswith("HTTP/1.1 403 ")
+    other = find_ticket(room.fetch_script(*theirs, mac=OTHER_MAC))
     report(room, "generic/2", *theirs)
     report(room, "generic/2", *theirs, ticket=ticket)
     report(room, "generic/2", *theirs, ticket=other)
@@ -269,7 +264,7 @@ def test_a_report_counts_for_a_node_only_with_the_ticket_it_was_given(
     assert room.tree.seen(MAC).read_bytes() == before
     assert not room.tree.seen(OTHER_MAC).exists()
     # Its next boot is another release.
-    newer = find_ticket(boot_script(room))
+    newer = find_ticket(room.fetch_script())
     report(room, "generic/3", ticket=ticket)
     report(room, "generic/3", ticket=newer)
     wait_until(lambda: runs(room, "3"), "not recorded")
@@ -277,7 +272,7 @@ def test_a_report_counts_for_a_node_only_with_the_ticket_it_was_given(
 
 def test_a_node_tells_its_health_with_the_secret_of_its_boot(full: tuple[Room, Program]) -> None:
     room, _ = full
-    ticket = find_ticket(boot_script(room))
+    ticket = find_ticket(room.fetch_script())
     report(room, "demo/1", ticket=ticket)
     top = room.work / "node"
     make_health_root(top, f"http://{SERVER}/report/{ticket}", mac=MAC)
@@ -293,7 +288,7 @@ def test_a_node_tells_its_health_with_the_secret_of_its_boot(full: tuple[Room, P
     assert "/report/health?" in room.tree.reports_log.read_text()
     assert "/report/health" not in (room.work / "serve.log").read_text()
     # Anybody on the node may fetch its script; its next boot is what its initrd reports.
-    newer = find_ticket(boot_script(room))
+    newer = find_ticket(room.fetch_script())
     room.at_client("env", f"HEALTH_ROOT={top}", sys.executable, "-I", os.fspath(HEALTH))
     wait_until(lambda: noted(newer), "the fetch is not recorded")
     assert told() == "ok"
@@ -314,7 +309,7 @@ def test_a_flood_of_reports_leaves_few_records_and_delays_no_node(
         delays: list[float] = []
         while flooding.status is None or not delays:
             release += 1
-            ticket, begun = find_ticket(boot_script(room)), time.monotonic()
+            ticket, begun = find_ticket(room.fetch_script()), time.monotonic()
             assert report(room, f"generic/{release}", ticket=ticket).startswith("HTTP/1.1 204 ")
             wait_until(lambda version=str(release): runs(room, version), "not recorded")  # type: ignore[misc]
             delays.append(time.monotonic() - begun)
@@ -342,7 +337,7 @@ def files_having(top: Path, text: str) -> dict[Path, int]:
 
 def test_tickets_are_in_no_file_that_others_may_read(full: tuple[Room, Program]) -> None:
     room, _ = full
-    ticket = find_ticket(boot_script(room))[:32]
+    ticket = find_ticket(room.fetch_script())[:32]
     report(room, "generic/3", ticket=ticket)
     noted = {room.tree.reports_log, room.tree.tickets}
     # What is being written has a name of its own until it takes the file's place.

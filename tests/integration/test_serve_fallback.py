@@ -11,7 +11,7 @@ import pytest
 
 from imagebuilder.nodes.evidence.boots import read_boots
 from tests.integration.started import PATIENCE, wait_until
-from tests.integration.wire_room import CLIENT, MAC, Room, wire_room
+from tests.integration.wire_room import CLIENT, MAC, TICKET, Room, wire_room
 from tests.unit.nodes_world import move_channel
 
 pytestmark = pytest.mark.root
@@ -38,15 +38,17 @@ def boot(room: Room, version: str = "") -> str:
 
     Returns what the script leads to.
     """
-    script = room.fetch(f"/nodes/{MAC.replace(':', '-')}/boot.ipxe").stdout
-    ticket = re.search(r"^set report \S+/report/(\S+)$", script, re.M)
+    script = room.fetch_script()
+    ticket = TICKET.search(script)
     target = re.search(
         r"^chain --autofree \S+?/((?:channels|releases)/\S+)/boot.ipxe", script, re.M
     )
     assert ticket, script
     assert target, script
     if version:
-        room.fetch(f"/report/{ticket[1]}/generic/{version}?stage=switch-root&node={MAC}")
+        told = f"/report/{ticket[1]}/generic/{version}"
+        room.fetch(f"{told}?stage=switch-root&node={MAC}")
+        wait_until(lambda: room.has_noted(told), "the report is not noted")
     return target[1]
 
 

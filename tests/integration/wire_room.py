@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -21,12 +22,13 @@ from typing import Any
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.program import Program, program
 from imagebuilder.tree import Tree, make_tree
-from tests.integration.started import PATIENCE
+from tests.integration.started import PATIENCE, wait_until
 
 CHECKOUT = Path(__file__).parent.parent.parent
 COMMAND = (sys.executable, "-m", "imagebuilder.cli.main", "--project", CHECKOUT)
 SERVER, CLIENT, ROUTER = "10.77.0.1", "10.77.0.50", "10.77.0.254"
 MAC = "52:54:00:77:00:01"
+TICKET = re.compile(r"^set report \S+/report/(\S+)$", re.MULTILINE)
 SET_UP = """\
 mount -t tmpfs tmpfs /run
 mkdir /run/ganesha /run/rpcbind
@@ -93,6 +95,24 @@ class Room:
         """What the web server says: the status and the headers, then the body."""
         argv = ["curl", "--silent", "--include", "--path-as-is", *options]
         return self.at_client(*argv, f"http://{SERVER}{path}")
+
+    def fetch_script(self, *options: str, mac: str = MAC) -> str:
+        """The script that the web server sends for a NIC, with its headers, once that is noted.
+
+        Each worker of the web server writes of a request after it has answered it: a report whose
+        line is before that of its ticket is a stranger's.
+        """
+        script = self.fetch(f"/nodes/{mac.replace(':', '-')}/boot.ipxe", *options).stdout
+        for ticket in TICKET.findall(script):
+            secret = ticket.partition("/")[0]
+            wait_until(lambda secret=secret: self.has_noted(secret), "the ticket is not noted")  # type: ignore[misc]
+        return script
+
+    def has_noted(self, secret: str) -> bool:
+        """Whether the log of reports has a line with this; it may have been rotated meanwhile."""
+        log = self.tree.reports_log
+        files = (log, log.with_name(f"{log.name}.1"))
+        return any(secret in file.read_text() for file in files if file.exists())
 
 
 @contextlib.contextmanager
