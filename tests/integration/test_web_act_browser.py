@@ -14,7 +14,7 @@ from imagebuilder.tree import Tree
 from imagebuilder.web.action_journal import read_actions
 from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token
-from tests.acting import running_act_client
+from tests.acting import await_end, running_act_client
 from tests.fleet_world import NEW, make_site, make_world, serving
 from tests.integration.web_browser import (
     CROWDED,
@@ -83,6 +83,7 @@ def test_from_the_button_to_the_outcome(
             page.wait_for_url("**/actions/*")
         shown = page.url.rpartition("/")[2]
         assert shown in [each.begun.id for each in read_actions(server.tree)]
+        await_end(server.tree, shown)  # the next test compares whole records
         page.goto(f"{server.address}/actions")
         page.get_by_role("button", name="Log out").click()
         expect(page.get_by_text("Not logged in.")).to_be_visible()
