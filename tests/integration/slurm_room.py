@@ -22,7 +22,8 @@ from imagebuilder.process import Word
 from imagebuilder.program import Program
 from tests.integration.started import PATIENCE, wait_until
 
-# A node whose answer was lost is asked again after a third of SlurmdTimeout: by itself 100 s.
+# A node whose answer was lost is asked again after a third of SlurmdTimeout, by itself 100 s, which
+# must be less than our patience.  One that never answered is DOWN after all of it.
 CONF = f"""\
 ClusterName=test
 SlurmctldHost=control({SERVER})
@@ -36,7 +37,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 MessageTimeout=2
-SlurmdTimeout=60
+SlurmdTimeout=150
 ReturnToService=1
 """
 SET_UP = """\

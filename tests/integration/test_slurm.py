@@ -140,6 +140,7 @@ def test_a_slurm_that_does_not_know_a_node_or_is_dead_has_nothing_touched(
     drain = SlurmDrain()
     assert drain.drain(["n1", "n9"], REASON) == {"n1": "", "n9": "Slurm does not know this node"}
     slurm.power_off("control")
+    wait_until(lambda: not slurm("ss", "-Hltn", "sport = :6817"), "slurmctld runs on")
     dead = r"Unable to contact slurm controller \(connect failure\)"
     with pytest.raises(PowerError, match=f"^slurm: scontrol failed: .*{dead}"):
         world.start(order())
@@ -186,12 +187,16 @@ def test_the_health_check_program_of_the_docs_drains_and_resumes_only_its_own(
             find(tmp_path, name, "missing device", "0 of 1 card")
         others = ["IDLE+DRAIN broken fan", f"IDLE+DRAIN {REASON}"]
         await_looks()
-        ill = "IDLE+DRAIN health: missing device: 0 of 1 card"
-        assert [slurm.state(name) for name in NAMES] == [ill, *others]
+        await_states(slurm, "IDLE+DRAIN health: missing device: 0 of 1 card", *others)
         for name in NAMES:
             find(tmp_path, name, "ok", "3 checks passed")
         await_looks()
-        assert [slurm.state(name) for name in NAMES] == ["IDLE", *others]
+        await_states(slurm, "IDLE", *others)
+
+
+def await_states(slurm: SlurmRoom, *states: str) -> None:
+    """Wait for the states of all nodes: Slurm takes them in after a program has ended."""
+    wait_until(lambda: [slurm.state(name) for name in NAMES] == [*states], f"they are not {states}")
 
 
 def find(top: Path, node: str, verdict: str, words: str) -> None:
