@@ -315,7 +315,7 @@ def test_a_flood_of_reports_leaves_few_records_and_delays_no_node(
             delays.append(time.monotonic() - begun)
         flooding.wait_for(r"^\{.*'204': \d+", 60)
     print(f"delays of a node's record: {delays}; {flooding.lines[-1:]}")
-    assert max(delays) < 10, delays
+    assert max(delays) < 30, delays
     records = [
         path for path in (room.tree.path / "seen").iterdir() if not path.name.startswith(".")
     ]
