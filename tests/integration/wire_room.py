@@ -28,6 +28,7 @@ CHECKOUT = Path(__file__).parent.parent.parent
 COMMAND = (sys.executable, "-m", "imagebuilder.cli.main", "--project", CHECKOUT)
 SERVER, CLIENT, ROUTER = "10.77.0.1", "10.77.0.50", "10.77.0.254"
 MAC = "52:54:00:77:00:01"
+TRY_SECONDS = 120.0  # one that serves, though it must not, would do so for ever
 TICKET = re.compile(r"^set report \S+/report/(\S+)$", re.MULTILINE)
 SET_UP = """\
 mount -t tmpfs tmpfs /run
@@ -66,7 +67,7 @@ class Room:
 
     def try_serve(self, *options: Word, interface: str = "wire0") -> Completed:
         """`imagebuilder serve` that is expected to end by itself."""
-        return run(self.command(*options, interface=interface), check=False)
+        return run(self.command(*options, interface=interface), check=False, seconds=TRY_SECONDS)
 
     @contextlib.contextmanager
     def serving(self, *options: Word, verbose: bool = True) -> Iterator[Program]:
