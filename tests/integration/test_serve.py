@@ -358,27 +358,31 @@ def test_a_changed_nodes_file_is_taken_over_and_a_wrong_one_is_not(
     (offer,) = room.ask(7, mac="52:54:00:77:00:03")
     assert int(offer["address"].rpartition(".")[2]) >= 128
     third = '  n3: {macs: ["52:54:00:77:00:03"], profile: generic, address: 10.77.0.53}\n'
-    room.tree.nodes_file.write_text(NODES + third)
-    started.wait_for(r"^nodes.yaml: 3 nodes, dhcp-hosts, hosts, nginx.conf changed", PATIENCE)
-    wait_until(lambda: room.ask(7, mac="52:54:00:77:00:03")[0]["address"] == "10.77.0.53", "old")
-    assert (room.tree.served_node("52:54:00:77:00:03") / "boot.ipxe").is_file()
-    wrong = (third.replace("generic", "7 8"), third.replace("10.77.0.53", "10.9.9.9"))
-    for text in ("", *(NODES + line for line in wrong)):
-        many = len(started.said("could not apply nodes.yaml"))
-        room.tree.nodes_file.write_text(text)
+    try:
+        room.tree.nodes_file.write_text(NODES + third)
+        started.wait_for(r"^nodes.yaml: 3 nodes, dhcp-hosts, hosts, nginx.conf changed", PATIENCE)
         wait_until(
-            lambda many=many: len(started.said("could not apply nodes.yaml")) > many,  # type: ignore[misc]
-            "nothing was said",
+            lambda: room.ask(7, mac="52:54:00:77:00:03")[0]["address"] == "10.77.0.53", "old"
         )
-        assert room.ask(7, mac="52:54:00:77:00:03")[0]["address"] == "10.77.0.53"
-    # A node that wants the other binary takes a restart of dnsmasq.
-    room.tree.nodes_file.write_text(
-        NODES + third.replace("profile:", "ipxe: snponly.efi, profile:")
-    )
-    started.wait_for(r"^nodes.yaml: 3 nodes, dnsmasq.conf changed", PATIENCE)
-    (offer,) = room.ask(7, mac="52:54:00:77:00:03")
-    assert (offer["address"], offer["file"]) == ("10.77.0.53", "snponly.efi")
-    room.tree.nodes_file.write_text(NODES)
+        assert (room.tree.served_node("52:54:00:77:00:03") / "boot.ipxe").is_file()
+        wrong = (third.replace("generic", "7 8"), third.replace("10.77.0.53", "10.9.9.9"))
+        for text in ("", *(NODES + line for line in wrong)):
+            many = len(started.said("could not apply nodes.yaml"))
+            room.tree.nodes_file.write_text(text)
+            wait_until(
+                lambda many=many: len(started.said("could not apply nodes.yaml")) > many,  # type: ignore[misc]
+                "nothing was said",
+            )
+            assert room.ask(7, mac="52:54:00:77:00:03")[0]["address"] == "10.77.0.53"
+        # A node that wants the other binary takes a restart of dnsmasq.
+        room.tree.nodes_file.write_text(
+            NODES + third.replace("profile:", "ipxe: snponly.efi, profile:")
+        )
+        started.wait_for(r"^nodes.yaml: 3 nodes, dnsmasq.conf changed", PATIENCE)
+        (offer,) = room.ask(7, mac="52:54:00:77:00:03")
+        assert (offer["address"], offer["file"]) == ("10.77.0.53", "snponly.efi")
+    finally:
+        room.tree.nodes_file.write_text(NODES)
     started.wait_for(r"^nodes.yaml: 2 nodes", PATIENCE)
 
 
