@@ -32,6 +32,7 @@ from imagebuilder.tree import make_tree
 from imagebuilder.web.notify import FleetReporter
 from imagebuilder.web.notify_record import FOLDER
 from imagebuilder.web.snapshot import SnapshotMaker
+from tests.integration.started import PATIENCE
 from tests.unit.fleet.rollout_world import UNTESTED, make_world
 from tests.unit.notify.servers import until
 from tests.workshop import CHECKOUT
@@ -62,12 +63,21 @@ class Watched:
         return {"PATH": path, "IMAGEBUILDER_SITE": str(site), "IMAGEBUILDER_TREE": str(tree)}
 
     @contextmanager
-    def rolling_out(self) -> Iterator[subprocess.Popen[bytes]]:
-        """The process of a roll-out, once a node is drained."""
-        words = ["rollout", "demo", "--drain", str(self.world.sim / "scheduler")]
-        argv = [*PROGRAM, "--state", str(self.state), *words, "--untested", UNTESTED]
+    def beside(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A process of `rollout`, which does not outlive this."""
+        argv = [*PROGRAM, "--state", str(self.state), "rollout", *words]
         env = {**os.environ, **self.env}
         with subprocess.Popen(argv, cwd=CHECKOUT, env=env, stderr=subprocess.PIPE) as running:
+            try:
+                yield running
+            finally:
+                running.kill()
+
+    @contextmanager
+    def rolling_out(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The process of a roll-out, once a node is drained."""
+        words = ["demo", "--drain", str(self.world.sim / "scheduler"), "--untested", UNTESTED]
+        with self.beside(*words) as running:
             assert running.stderr
             assert b"n1: draining\n" in iter(running.stderr.readline, b"")
             yield running
@@ -169,9 +179,7 @@ def test_status_says_so(watched: Watched) -> None:
 def test_one_that_is_interrupted_twice_is_told_of_twice(watched: Watched) -> None:
     watched.kill()
     watched.serve()
-    argv = [*PROGRAM, "--state", str(watched.state), "rollout", "resume", "demo"]
-    env = {**os.environ, **watched.env}
-    with subprocess.Popen(argv, cwd=CHECKOUT, env=env, stderr=subprocess.DEVNULL) as running:
+    with watched.beside("resume", "demo") as running:
         until(lambda: find_live_rollouts(watched.world.tree)[0].runs)
         until(lambda: str(running.pid) in find_live_rollouts(watched.world.tree)[0].process)
         running.kill()
@@ -185,7 +193,7 @@ def test_a_process_that_is_asked_to_end_tells_it_itself(
 ) -> None:
     with watched.rolling_out() as running:
         running.send_signal(number)
-        assert running.wait() == 130
+        assert running.wait(PATIENCE) == 130
     assert watched.told == [TEXT]
     watched.serve()
     assert watched.type("none").status == 2
@@ -195,8 +203,8 @@ def test_a_process_that_is_asked_to_end_tells_it_itself(
 def test_what_is_paused_or_over_is_not_interrupted(watched: Watched) -> None:
     with watched.rolling_out() as running:
         assert watched.type("pause", "demo").status == 0
-        (watched.world.sim / "nodes/n1/jobs").write_text("")
-        running.wait()
+        (watched.world.sim / "nodes/n1/idle").touch()
+        running.wait(PATIENCE)
     assert find_live_rollouts(watched.world.tree)[0].rollout.status == "paused"
     watched.serve()
     assert watched.type("resume", "demo").status == 0
@@ -229,7 +237,7 @@ def test_who_checks_whether_it_runs_keeps_nobody_from_running_it(
 
     thread = threading.Thread(target=check)
     thread.start()
-    begun.wait()
+    assert begun.wait(PATIENCE)
     with rolling_out(tree, "demo"):
         thread.join()
         with pytest.raises(WorkError, match="in progress"), rolling_out(tree, "demo"):

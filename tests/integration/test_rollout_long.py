@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from imagebuilder.fleet.rollout.types import RolloutStage, RolloutStatus
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_version
 from imagebuilder.process import Completed, run
+from tests.integration.started import PATIENCE
 from tests.sampling import times
 from tests.unit.fleet.rollout_world import (
     NEW,
@@ -158,7 +160,11 @@ def test_as_a_person_types_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     work.write_text("a job\n" * 600)  # until it was paused, however slow this host is
     env = {**os.environ, "IMAGEBUILDER_TREE": os.fspath(world.tree.path)}
     command = [sys.executable, "-m", "imagebuilder.cli.main", "rollout", "resume", "demo"]
-    with subprocess.Popen(command, cwd=CHECKOUT, env=env, stderr=subprocess.PIPE) as running:
+    with (
+        subprocess.Popen(command, cwd=CHECKOUT, env=env, stderr=subprocess.PIPE) as running,
+        ExitStack() as stack,
+    ):
+        stack.callback(running.kill)
         assert running.stderr
         assert running.stderr.readline() == b"n1: draining\n"
         second = typed(world, "demo", *options)
@@ -166,8 +172,8 @@ def test_as_a_person_types_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert f"process {running.pid}, since 20" in second.stderr
         paused = typed(world, "pause", "demo")
         assert f"process {running.pid}, since" in paused.stderr, paused.stderr
-        work.write_text("")
-        running.wait()
+        work.with_name("idle").touch()
+        running.wait(PATIENCE)
     assert json.loads(typed(world, "status", "--json").stdout)[0]["status"] == "paused"
     third = typed(world, "resume", "demo")
     assert third.status == 0, third.stdout + third.stderr

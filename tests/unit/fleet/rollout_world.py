@@ -123,13 +123,13 @@ on) "$SIM/boot" ;;
 off) echo off > power; echo "$2" >> "$SIM/cuts" ;;
 esac
 """
-# A scheduler: jobs are lines of `jobs`, of which one ends at each look.
+# A scheduler: jobs are lines of `jobs`, of which one ends at each look; `idle` says that none runs.
 SCHEDULER = """\
 #!/bin/sh
 cd {sim}/nodes/$2 || exit 1
 case $1 in
 drain) touch drained
-    [ ! -s jobs ] || {{ sed -i 1d jobs; echo "a job runs on $2" >&2; exit 1; }} ;;
+    [ -e idle ] || [ ! -s jobs ] || {{ sed -i 1d jobs; echo "a job runs on $2" >&2; exit 1; }} ;;
 resume) [ ! -e silent ] || {{ rm silent; echo "the scheduler is silent" >&2; exit 1; }}
     rm drained; echo "$2" >> {sim}/resumed ;;
 esac
