@@ -102,7 +102,8 @@ def test_a_full_disk_ends_nothing_and_is_over_with_the_next_free_byte(
             assert re.search(rb"\n\(\d+ lines could not be written\)\n", log.read_bytes())
             noted = room.tree.path / "seen/strangers.json"  # it comes without a ticket
             wait_until(noted.is_file, "the report is not noted")
-            assert len(started.said("warning: could not write ")) == 1
+            # Another daemon may have had something to write, too.
+            assert len(started.said("warning: could not write .*/nginx.log, so")) == 1
             assert started.status is None
 
 
