@@ -200,6 +200,9 @@ def test_the_serial_console_comes_through_the_bmc(room: Room, tmp_path: Path) ->
         room.beside("bmc", room.server, *bmc),
     ):
         port.wait_for("up", PATIENCE)
+        wait_until(
+            lambda: room.at_server("ss", "-Hlnu", "sport = :9623").stdout != "", "no BMC listens"
+        )
         person = ("sh", "-uc", PERSON, "sh", tmp_path / "shown", typed_words)
         done = room.at_server("env", f"XDG_CONFIG_HOME={tmp_path}", *person)
     shown = (tmp_path / "shown").read_text()
