@@ -103,7 +103,7 @@ def test_what_takes_too_long_ends_with_its_children(
     busybox: Path, tmp_path: Path, script: str
 ) -> None:
     with staying(Sandbox(busybox, ("c",), "u", 0), tmp_path / "log") as inside:
-        done = run(["sh", "-c", f"echo begun; {script}"], sandbox=inside, seconds=1, check=False)
+        done = run(["sh", "-c", f"echo begun; {script}"], sandbox=inside, seconds=5, check=False)
         assert (done.late, done.stdout) == (True, "begun\n")
         said = run(["sh", "-c", "cat /proc/[0-9]*/cmdline"], sandbox=inside).stdout
         assert "sleep" not in said
@@ -112,7 +112,7 @@ def test_what_takes_too_long_ends_with_its_children(
 def test_who_hides_in_a_session_of_its_own_is_not_waited_for(busybox: Path, tmp_path: Path) -> None:
     with staying(Sandbox(busybox, ("c",), "u", 0), tmp_path / "log") as inside:
         hidden = ["sh", "-c", "echo begun; setsid sleep 60 & sleep 0.2"]
-        done = run(hidden, sandbox=inside, seconds=1, check=False)
+        done = run(hidden, sandbox=inside, seconds=5, check=False)
         assert (done.late, done.stdout) == (True, "begun\n")
         assert run(["sh", "-c", "echo on"], sandbox=inside).stdout == "on\n"
 
