@@ -207,7 +207,9 @@ def test_nothing_of_the_feigned_machine_stays(builder: Builder, tmp_path: Path, 
 
 
 def test_killed_builder_leaves_nothing(builder: Builder, tmp_path: Path) -> None:
-    text = "- hosts: all\n  gather_facts: false\n  tasks: [{command: sleep 87653}]\n"
+    nap = 20_000_000 + os.getpid()  # seconds that nobody else sleeps
+    text = f"- hosts: all\n  gather_facts: false\n  tasks: [{{command: sleep {nap}}}]\n"
+    words = f"sleep\0{nap}".encode()
     project = write_site(tmp_path / "project", text)
     code = (
         "from pathlib import Path\n"
@@ -219,12 +221,12 @@ def test_killed_builder_leaves_nothing(builder: Builder, tmp_path: Path) -> None
         os.P_NOWAIT, sys.executable, [sys.executable, "-c", code],
         {**os.environ, "PYTHONPATH": os.fspath(CHECKOUT)},
     )  # fmt: skip
-    wait_until(lambda: running(b"sleep\x0087653"), "the playbook does not run")
+    wait_until(lambda: running(words), "the playbook does not run")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     place = os.fspath(tmp_path / "one").encode()
     wait_until(
-        lambda: not running(b"sleep\x0087653") and not running(place),
+        lambda: not running(words) and not running(place),
         "processes of the playbook survived",
     )
 

@@ -20,6 +20,8 @@ from tests.workshop import CHECKOUT
 
 pytestmark = pytest.mark.root
 
+NAP = 30_000_000 + os.getpid()  # seconds that nobody else sleeps
+
 
 def inside(work: Path, script: str, **options: object) -> str:
     """What `script` says in a sandbox on the tiny root."""
@@ -218,7 +220,7 @@ def test_kill_leaves_nothing(busybox: Path) -> None:
         "from imagebuilder.process import run\n"
         "from imagebuilder.sandbox import Sandbox\n"
         f"s = Sandbox(Path({os.fspath(busybox)!r}), ('c',), 'u', 0)\n"
-        "run(['sh', '-c', 'touch /started; (sleep 87654 &); sleep 87654'], sandbox=s)\n"
+        f"run(['sh', '-c', 'touch /started; (sleep {NAP} &); sleep {NAP}'], sandbox=s)\n"
     )
     pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])
     wait_until((busybox / "u/started").exists, "the sandbox did not start")
@@ -229,7 +231,8 @@ def test_kill_leaves_nothing(busybox: Path) -> None:
 
 def sleepers() -> list[int]:
     """Processes of this test that run on the host."""
-    return [pid for pid, line in command_lines().items() if line.startswith(b"sleep\x0087654")]
+    words = f"sleep\0{NAP}".encode()
+    return [pid for pid, line in command_lines().items() if line.startswith(words)]
 
 
 @pytest.mark.parametrize("module", ["sandbox_init", "sandbox_view"])
