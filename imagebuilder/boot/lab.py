@@ -22,6 +22,7 @@ from imagebuilder.program import Program, program
 SERVER = "10.77.0.1"
 BRIDGE = "br0"
 TUN = Path("/dev/net/tun")
+START_SECONDS = 60  # for what takes one on an idle host
 # rpcbind, ganesha and dnsmasq write below /run and /var/lib/nfs: they get their own.  A forward
 # delay of the bridge would lose the first seconds of every link.
 SET_UP = """\
@@ -96,7 +97,7 @@ def lab(work: Path, taps: Sequence[str]) -> Iterator[Lab]:
     setup = ["sh", "-euc", SET_UP, "sh", SERVER, BRIDGE, *taps]
     with program("network", [*words, *setup], work / "network.log") as holder:
         try:
-            pid = int(holder.wait_for(r"^ready (\d+)$", 10)[1])
+            pid = int(holder.wait_for(r"^ready (\d+)$", START_SECONDS)[1])
         except WorkError as error:
             what = f"could not make an isolated network: {error}"
             raise HostError(

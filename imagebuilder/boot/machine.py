@@ -22,7 +22,7 @@ from imagebuilder.program import Program
 MEMORY_MIB = 2048
 OVMF = Path("/usr/share/OVMF")
 OVMF_CODE, OVMF_VARS = "OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"
-MONITOR_SECONDS = 10
+MONITOR_SECONDS = 60
 PROMPT = "(qemu) "
 UUIDS = uuid.UUID("0c4f1c36-3f0e-4f5e-8a2b-6a8f6f4f0f55")
 
