@@ -12,9 +12,8 @@ from ipaddress import IPv4Address
 
 from imagebuilder.serve.interface import Interface
 
-# Seconds to listen after each request.  Some servers ping an address for three seconds first, and a
-# busy one begins late.
-PATIENCE = (1.0, 1.0, 6.0)
+# Seconds to listen after each request.  Some servers ping an address for three seconds first.
+PATIENCE = (1.0, 1.0, 3.0)
 ETHERTYPE_IPV4 = 0x0800
 COOKIE = b"\x63\x82\x53\x63"
 DISCOVER, OFFER = 1, 2
@@ -33,7 +32,7 @@ class Server:
 
 
 def find_dhcp_servers(interface: Interface) -> tuple[Server, ...]:
-    """The servers that offer an address on this network; takes eight seconds if none does.
+    """The servers that offer an address on this network; takes up to five seconds if none does.
 
     The request comes from a random MAC address, so that it changes no lease; servers forget an
     offer that is not accepted.
