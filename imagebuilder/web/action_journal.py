@@ -169,13 +169,31 @@ def drop_old(folder: Path) -> None:
 
 def read_actions(tree: Tree) -> tuple[ActionRecord, ...]:
     """The last actions, the newest first; what is damaged is left out."""
+    raw = read_found(tree.actions)
+    begun, ended = parse_lines(raw)
+    newest = [*begun.values()][: -SHOWN - 1 : -1]
+    found = [make_record(tree, line, ended.get(line.id)) for line in newest]
+    # One whose lock is free may have ended after we read; its end was written before that.
+    doubtful = any(record.state is ActionState.INTERRUPTED for record in found)
+    if not doubtful or (again := read_found(tree.actions)) == raw:
+        return tuple(found)
+    _, ended = parse_lines(again)
+    return tuple(
+        make_record(tree, record.begun, ended.get(record.begun.id))
+        if record.state is ActionState.INTERRUPTED
+        else record
+        for record in found
+    )
+
+
+def parse_lines(journal: bytes) -> tuple[dict[str, ActionLine], dict[str, ActionLine]]:
+    """How actions began, or were refused, and how they ended, by their ids."""
     begun: dict[str, ActionLine] = {}
     ended: dict[str, ActionLine] = {}
-    for raw in read_found(tree.actions).split(b"\n"):
+    for raw in journal.split(b"\n"):
         if (line := parse_line(raw)) is not None:
             (ended if line.event is ActionEvent.ENDED else begun)[line.id] = line
-    newest = [*begun.values()][: -SHOWN - 1 : -1]
-    return tuple(make_record(tree, line, ended.get(line.id)) for line in newest)
+    return begun, ended
 
 
 def make_record(tree: Tree, begun: ActionLine, ended: ActionLine | None) -> ActionRecord:

@@ -9,6 +9,7 @@ import pytest
 
 from imagebuilder.errors import HostError
 from imagebuilder.tree import Tree, make_tree
+from imagebuilder.web import action_journal
 from imagebuilder.web.action_journal import (
     KEPT_LOGS,
     MOST_LOG,
@@ -66,6 +67,25 @@ def test_the_state_of_an_action_is_what_its_lines_and_its_lock_say(tree: Tree) -
         ActionState.DONE,
     ]  # fmt: skip
     assert read_actions(tree)[2].state is ActionState.INTERRUPTED
+
+
+def test_an_action_that_ends_while_it_is_looked_at_was_not_interrupted(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2, 3):
+        note(tree, make_line(number))
+    free = {make_line(1).id: 0, make_line(2).id: 1}  # the third was killed
+
+    def end(log: Path) -> bool:
+        """The journal was read: now they end, and free their locks."""
+        if (status := free.pop(log.stem, None)) is not None:
+            note(tree, make_line(int(log.stem[-1]), ActionEvent.ENDED, status=status))
+        return False
+
+    monkeypatch.setattr(action_journal, "is_locked", end)
+    states = [record.state for record in read_actions(tree)]
+    assert states == [ActionState.INTERRUPTED, ActionState.FAILED, ActionState.DONE]
+    assert not free
 
 
 def test_what_is_damaged_or_leads_elsewhere_is_left_out(tree: Tree) -> None:
