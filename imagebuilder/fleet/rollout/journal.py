@@ -23,6 +23,7 @@ from imagebuilder.publish.journal import find_person
 from imagebuilder.tree import Tree
 
 PAUSE, ABORT = "pause", "abort"
+LOOKS = 20
 MOMENT = 0.1  # seconds; who checks whether a roll-out runs has its lock for much less
 
 
@@ -43,15 +44,24 @@ def find_live_rollouts(tree: Tree) -> list[LiveRollout]:
 
 
 def find_live(tree: Tree, rollout: Rollout) -> LiveRollout:
-    """A roll-out as it is now, and whether it runs.  Raises InputError."""
-    while True:
-        runs = is_running(tree, rollout.profile)
+    """A roll-out as it is now, and whether it runs.  Raises InputError.
+
+    A process may begin or end while we look, so we look until none does.
+    """
+    profile, process = rollout.profile, ""
+    for _ in range(LOOKS):
+        process = runner(tree, profile)
+        runs = is_running(tree, profile)
         certain = runs or rollout.settled
         # Its process may have ended it after we read the journal and before we checked the lock.
-        now = rollout if certain else find_rollout(tree, rollout.profile)
-        if now is None or now == rollout:
-            return LiveRollout(rollout, runs, runner(tree, rollout.profile))
+        now = rollout if certain else find_rollout(tree, profile)
+        if now is None:
+            return LiveRollout(rollout, runs, process)
+        begun = runner(tree, profile) != process or (not runs and is_running(tree, profile))
+        if now == rollout and not begun:
+            return LiveRollout(rollout, runs, process)
         rollout = now
+    return LiveRollout(rollout, runs=True, process=process)  # one process after the other begins
 
 
 def save_rollout(tree: Tree, rollout: Rollout) -> None:

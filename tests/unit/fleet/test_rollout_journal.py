@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What others do to a roll-out while its files are read does not look like a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.fleet.rollout import journal
+from imagebuilder.fleet.rollout.journal import (
+    find_live,
+    find_rollout,
+    lock_of,
+    rolling_out,
+    save_rollout,
+)
+from imagebuilder.fleet.rollout.types import Rollout, RolloutStatus
+from imagebuilder.tree import Tree, make_tree
+
+RUNNING = Rollout("demo", "1", "2", "ada", "2026-11-20T12:00:00+00:00", ())
+EARLIER = "ada, process 1, since 2026-11-20 12:00:00+00:00\n"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """A roll-out whose process was killed."""
+    made = make_tree(tmp_path / "tree")
+    save_rollout(made, RUNNING)
+    lock_of(made, "demo").parent.mkdir(parents=True, exist_ok=True)
+    lock_of(made, "demo").write_text(EARLIER)
+    return made
+
+
+def after_the_journal_was_read(
+    monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]
+) -> None:
+    """Let something happen once, right after somebody read the journal."""
+    events = [happens]
+
+    def read(tree: Tree, profile: str) -> Rollout | None:
+        found = find_rollout(tree, profile)
+        while events:
+            events.pop()()
+        return found
+
+    monkeypatch.setattr(journal, "find_rollout", read)
+
+
+def test_a_kill_is_an_interruption(tree: Tree) -> None:
+    live = find_live(tree, RUNNING)
+    assert live.interrupted
+    assert live.interruption == f"{RUNNING.started} {EARLIER.strip()}"
+
+
+@pytest.mark.parametrize("written", [EARLIER, "", "ada, process 2, since 2026-11-20 12:05\n"])
+def test_one_that_goes_on_meanwhile_is_not_interrupted(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    with ExitStack() as stack:
+
+        def resume() -> None:
+            stack.enter_context(rolling_out(tree, "demo"))
+            lock_of(tree, "demo").write_text(written)  # the earlier one, none yet, itself
+
+        after_the_journal_was_read(monkeypatch, resume)
+        live = find_live(tree, RUNNING)
+    assert not live.interrupted
+    assert live.runner == (written.strip() or "it has just begun")
+
+
+def test_one_that_goes_on_and_pauses_meanwhile_is_not_interrupted(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused = replace(RUNNING, status=RolloutStatus.PAUSED)
+
+    def go_on() -> None:
+        with rolling_out(tree, "demo"):
+            save_rollout(tree, paused)
+
+    after_the_journal_was_read(monkeypatch, go_on)
+    live = find_live(tree, RUNNING)
+    assert (live.rollout, live.interrupted) == (paused, False)
+
+
+def test_looking_ends_where_one_process_after_the_other_begins(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = iter(range(1000))
+    monkeypatch.setattr(journal, "runner", lambda *_: f"process {next(processes)}")
+    assert not find_live(tree, RUNNING).interrupted
