@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 
 from imagebuilder.fleet.drain import choose_drainer
 from imagebuilder.fleet.rollout.journal import (
+    forget_wishes,
     is_running,
     make_wish,
     obey,
     rolling_out,
     runner,
     save_rollout,
-    wish_file,
 )
 from imagebuilder.fleet.rollout.machine import resumed
 from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
@@ -53,7 +53,7 @@ def start_rollout(
     find_profile(tree, profile)
     with rolling_out(tree, profile):
         rollout = replace(make_rollout(tree, order, env, ui), window=window)
-        wish_file(tree, profile).unlink(missing_ok=True)
+        forget_wishes(tree, profile)
         save_rollout(tree, rollout)
         return RolloutRun(tree, ui, drainer, env, wait=wait, tell=tell).go(rollout)
 
@@ -76,7 +76,7 @@ def resume_rollout(
     with rolling_out(tree, profile):
         rollout = resumed(check_goes_on(tree, profile), datetime.now(UTC))
         rollout = replace(rollout, window=window)
-        wish_file(tree, profile).unlink(missing_ok=True)
+        forget_wishes(tree, profile)
         save_rollout(tree, rollout)
         drainer = choose_drainer(rollout.terms.drain)
         return RolloutRun(tree, ui, drainer, env, wait=wait, tell=tell).go(rollout)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TREE/rollouts/PROFILE.json: the last roll-out of a profile, written before each step of it.
 
-PROFILE.wish, beside it, is what a person asks of the process that runs it; PROFILE.reported is the
-interruption that receivers of notifications were told of last.
+PROFILE.wish, beside it, is what a person asks of the process that runs it, and PROFILE.taken the
+same while it is obeyed; PROFILE.reported is the interruption that receivers of notifications were
+told of last.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
-from imagebuilder.files import make_folder, read_text, write_file
+from imagebuilder.files import make_folder, move_away, read_text, write_file
 from imagebuilder.fleet.rollout.machine import aborted, paused
 from imagebuilder.fleet.rollout.types import ROLLOUT, LiveRollout, Rollout
 from imagebuilder.locks import file_lock, is_locked
@@ -115,6 +116,17 @@ def wish_file(tree: Tree, profile: str) -> Path:
     return tree.rollout(profile).with_suffix(".wish")
 
 
+def taken_file(tree: Tree, profile: str) -> Path:
+    """The wish that is being obeyed."""
+    return tree.rollout(profile).with_suffix(".taken")
+
+
+def forget_wishes(tree: Tree, profile: str) -> None:
+    """Drop what was wished of an earlier process."""
+    for path in (wish_file(tree, profile), taken_file(tree, profile)):
+        path.unlink(missing_ok=True)
+
+
 def is_reported(tree: Tree, live: LiveRollout) -> bool:
     """Whether a command told receivers of this interruption."""
     try:
@@ -136,8 +148,22 @@ def make_wish(tree: Tree, profile: str, wish: str) -> None:
 
 
 def obey(tree: Tree, rollout: Rollout) -> Rollout:
-    """The roll-out after what a person wished, which is written down and done with."""
-    path = wish_file(tree, rollout.profile)
+    """The roll-out after what a person wished, which is written down and done with.
+
+    A wish is moved away before it is read: one that comes after that is for the next time.  What a
+    killed process moved away comes first.
+    """
+    rollout = obey_taken(tree, rollout)
+    try:
+        move_away(wish_file(tree, rollout.profile), taken_file(tree, rollout.profile))
+    except FileNotFoundError:
+        return rollout
+    return obey_taken(tree, rollout)
+
+
+def obey_taken(tree: Tree, rollout: Rollout) -> Rollout:
+    """The roll-out after the wish that was moved away, if there is one."""
+    path = taken_file(tree, rollout.profile)
     try:
         wish = read_text(path).strip()
     except FileNotFoundError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What others do to a roll-out while its files are read does not look like a kill."""
+"""What others do to a roll-out while its files are read neither gets lost nor looks like a kill."""
 
 from __future__ import annotations
 
@@ -10,13 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.files import move_away
 from imagebuilder.fleet.rollout import journal
 from imagebuilder.fleet.rollout.journal import (
+    ABORT,
+    PAUSE,
     find_live,
     find_rollout,
+    forget_wishes,
     lock_of,
+    make_wish,
+    obey,
     rolling_out,
     save_rollout,
+    taken_file,
+    wish_file,
 )
 from imagebuilder.fleet.rollout.types import Rollout, RolloutStatus
 from imagebuilder.tree import Tree, make_tree
@@ -92,3 +100,34 @@ def test_looking_ends_where_one_process_after_the_other_begins(
     processes = iter(range(1000))
     monkeypatch.setattr(journal, "runner", lambda *_: f"process {next(processes)}")
     assert not find_live(tree, RUNNING).interrupted
+
+
+def test_a_wish_that_comes_while_another_is_obeyed_is_obeyed_next(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wish(tree, "demo", PAUSE)
+
+    def save(tree: Tree, rollout: Rollout) -> None:
+        save_rollout(tree, rollout)
+        make_wish(tree, "demo", ABORT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "save_rollout", save)
+        paused = obey(tree, RUNNING)
+    assert paused.status is RolloutStatus.PAUSED
+    assert obey(tree, paused).status is RolloutStatus.ABORTING
+    assert not wish_file(tree, "demo").exists()
+    assert not taken_file(tree, "demo").exists()
+
+
+def test_what_a_killed_process_was_to_obey_is_obeyed_first(tree: Tree) -> None:
+    make_wish(tree, "demo", ABORT)
+    move_away(wish_file(tree, "demo"), taken_file(tree, "demo"))
+    make_wish(tree, "demo", PAUSE)
+    assert obey(tree, RUNNING).status is RolloutStatus.ABORTING
+    assert obey(tree, RUNNING) == RUNNING
+    make_wish(tree, "demo", PAUSE)
+    move_away(wish_file(tree, "demo"), taken_file(tree, "demo"))
+    make_wish(tree, "demo", ABORT)
+    forget_wishes(tree, "demo")
+    assert obey(tree, RUNNING) == RUNNING
