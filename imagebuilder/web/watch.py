@@ -67,17 +67,19 @@ class Watcher:
         self.snapshot = maker.take()
         self.took = 0.0
         self._stamp: Stamp = ()
+        self._alone = asyncio.Lock()  # of two snapshots at once, the older could be ready last
 
     async def refresh(self) -> None:
         """Take a snapshot and publish what changed."""
-        begun = time.monotonic()
-        stamp = await asyncio.to_thread(self.maker.stamp)
-        new = await asyncio.to_thread(self.maker.take)
-        self._stamp = stamp  # what changed in between is found the next time
-        self.took = time.monotonic() - begun
-        old, self.snapshot = self.snapshot, new
-        for item in find_changes(old, new):
-            self.broker.publish(item.name, item.data)
+        async with self._alone:
+            begun = time.monotonic()
+            stamp = await asyncio.to_thread(self.maker.stamp)
+            new = await asyncio.to_thread(self.maker.take)
+            self._stamp = stamp  # what changed in between is found the next time
+            self.took = time.monotonic() - begun
+            old, self.snapshot = self.snapshot, new
+            for item in find_changes(old, new):
+                self.broker.publish(item.name, item.data)
         if self.reporter:
             await asyncio.to_thread(self.reporter.update, new)
 

@@ -8,15 +8,18 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from starlette.testclient import TestClient
 
 from imagebuilder.fleet.rollout.journal import find_rollouts, rolling_out, save_rollout
 from imagebuilder.fleet.rollout.types import RolloutStatus
 from imagebuilder.tree import ReleaseName
 from imagebuilder.web.site import WebSite
+from imagebuilder.web.snapshot import WebSnapshot
 from imagebuilder.web.watch import Watcher, find_changes
 from tests.fleet_world import NEW, OLD, FleetWorld
 from tests.unit.nodes_world import move_channel
@@ -143,6 +146,31 @@ def test_a_change_becomes_an_event(world: FleetWorld, site: WebSite) -> None:
         assert json.loads(event.data)["node"] == "node004"
 
     asyncio.run(run())
+
+
+def test_of_two_snapshots_at_once_the_newer_one_stays(
+    site: WebSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher, took = site.watcher, 0
+    before = watcher.snapshot.number
+
+    async def in_turns(work: Callable[..., object], *words: object) -> object:
+        """Do it at once; the first snapshot is ready after everything else that can be."""
+        nonlocal took
+        done = work(*words)
+        if isinstance(done, WebSnapshot):
+            took += 1
+            for _ in range(100 if took == 1 else 0):
+                await asyncio.sleep(0)
+        return done
+
+    async def run() -> None:
+        await asyncio.gather(watcher.refresh(), watcher.refresh())
+
+    monkeypatch.setattr(asyncio, "to_thread", in_turns)
+    asyncio.run(run())
+    assert took == 2
+    assert watcher.snapshot.number == before + 2
 
 
 def test_a_failure_is_tried_again(world: FleetWorld, site: WebSite) -> None:
