@@ -342,12 +342,12 @@ def fall_back(server: RunningDaemons) -> None:
         confirm_open(tree, server.awaited, server.boot_probes.find_open({*server.awaited.values()}))
         if stamp == server.boots and not server.failing:
             return
-        server.boots = stamp
         fallbacks = find_fallbacks(tree, nodes.nodes)
         if fallbacks != server.fallbacks:
             update_nodes(tree)
             for name in fallbacks.keys() - server.fallbacks.keys():
                 server.ui.warn(f"{name} {fallbacks[name]}; it boots {fallbacks[name].version}")
             server.fallbacks = fallbacks
+        server.boots = stamp  # last: what fails is tried again in the next turn
     except (ImagebuilderError, OSError) as error:
         server.warn_once(str(error), f"could not change what nodes boot: {error}")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,12 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.nodes.evidence.boots import FellBack, NodeBoots, write_boots
 from imagebuilder.nodes.files import update_nodes
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.serve import foreground
-from imagebuilder.serve.foreground import RunningDaemons, apply_changed_nodes, stamp_of
+from imagebuilder.serve.foreground import (
+    RunningDaemons,
+    apply_changed_nodes,
+    fall_back,
+    stamp_of,
+)
 from imagebuilder.serve.show import Screen
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import Ui
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 from tests.unit.test_serve_render import FULL
@@ -81,3 +88,24 @@ def test_an_empty_file_removes_nobody(
     tree.nodes_file.write_text("nodes: {}\n")
     apply_changed_nodes(server)
     assert (names(server), served(tree)) == ([], [])
+
+
+def test_what_a_full_disk_kept_from_being_served_is_tried_again(
+    server: RunningDaemons, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node boots what it is to boot again: nothing in the records of boots will change."""
+    tree = server.config.tree
+    server.fallbacks = {"n1": FellBack(ReleaseName("generic", "v2"), "v1", 2)}
+    write_boots(tree, {"n1": NodeBoots("n1")})
+    tries: list[Tree] = []
+
+    def fill_once(tree: Tree) -> None:
+        tries.append(tree)
+        if len(tries) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(foreground, "update_nodes", fill_once)
+    for _ in range(3):
+        fall_back(server)
+    assert len(tries) == 2
+    assert not server.fallbacks
