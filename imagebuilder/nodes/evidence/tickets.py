@@ -10,6 +10,7 @@ until the node fetches its script again.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -24,6 +25,7 @@ from imagebuilder.process import run
 from imagebuilder.tree import ReleaseName, Tree
 
 MOST_BYTES = 4 * 1024**2
+PAUSES = (0.0, 0.005, 0.02, 0.05)  # seconds before each try to read a whole file of leases
 
 
 @dataclass(frozen=True)
@@ -146,11 +148,20 @@ def read_tickets(path: Path) -> list[Ticket]:
 
 
 def read_leases(path: Path) -> Mapping[str, str]:
-    """dnsmasq's valid leases: MACs by address.  A line has end, MAC, address, ..."""
-    try:
-        lines = read_text(path).splitlines()
-    except OSError:
-        return {}
+    """dnsmasq's valid leases: MACs by address.  A line has end, MAC, address, ...
+
+    dnsmasq empties the file and writes it again, so an incomplete one is read again.
+    """
+    text = ""
+    for pause in PAUSES:
+        time.sleep(pause)
+        try:
+            text = read_text(path)
+        except OSError:
+            return {}
+        if text.endswith("\n"):
+            break
+    lines = text[: text.rfind("\n") + 1].splitlines()
     now = datetime.now(UTC).timestamp()
     found: dict[str, str] = {}
     for words in (line.split() for line in lines):
