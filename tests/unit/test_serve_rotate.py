@@ -93,6 +93,20 @@ def test_the_new_log_waits_until_the_old_one_is_settled(config: ServeConfig) -> 
     assert read_all(config) == [b"new"]
 
 
+def test_a_web_server_that_is_slow_to_reload_loses_nothing(config: ServeConfig) -> None:
+    log = config.tree.reports_log
+    with log.open("ab", buffering=0) as worker:
+        worker.write(b"one\n" * MOST)
+        assert rotate_reports(config, MOST)
+        age(log.with_name("reports.log.1"))
+        assert len(read_all(config)) == MOST
+        worker.write(b"late\n")
+        age(log.with_name("reports.log.1"))
+        assert read_all(config) == [b"late"]
+    log.write_bytes(b"new\n")
+    assert read_all(config) == [b"new"]
+
+
 def test_a_reader_that_is_outpaced_loses_the_oldest_and_nothing_grows(config: ServeConfig) -> None:
     log = config.tree.reports_log
     log.write_bytes(b"a" * MOST + b"\n")

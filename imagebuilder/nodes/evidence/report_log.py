@@ -78,11 +78,12 @@ def read_piece(log: Path, mark: LogMark) -> tuple[list[bytes], LogMark]:
     """The next complete lines after a mark, at most PIECE bytes, and the mark after them.
 
     A rotated log (serve/rotate.py) is read to its end first, which is reached when the web server
-    has not written to it for a while.  A truncated log is read from its start.
+    writes to the new one and has not written to the old one for a while.  A truncated log is read
+    from its start.
     """
     if mark.inode in (0, inode_of(old := old_log(log))) and old.exists():
         lines, behind = read_file(old, mark)
-        if behind != mark or not is_settled(old):
+        if behind != mark or not has_bytes(log) or not is_settled(old):
             return lines, behind
     return read_file(log, mark)
 
@@ -119,6 +120,14 @@ def inode_of(path: Path) -> int:
         return path.stat().st_ino
     except FileNotFoundError:
         return -1
+
+
+def has_bytes(path: Path) -> bool:
+    """Whether anything was written to a file."""
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def is_settled(path: Path) -> bool:
