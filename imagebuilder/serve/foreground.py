@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import NoReturn
@@ -17,7 +17,7 @@ from imagebuilder.errors import HostError, ImagebuilderError, InputError
 from imagebuilder.files import set_aside
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.evidence.boots import FellBack, any_failed, find_fallbacks
-from imagebuilder.nodes.evidence.usage import note_reports
+from imagebuilder.nodes.evidence.usage import known_nodes, note_reports
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import run
@@ -299,9 +299,21 @@ def take_in_reports(server: RunningDaemons) -> None:
     try:
         server.clients.save(time.monotonic())
         rotate_reports(server.config)
-        note_reports(server.config.tree, server.screen.nodes, most=TURN, fold=FOLDED_AT_ONCE)
+        note_reports(server.config.tree, served_nodes(server), most=TURN, fold=FOLDED_AT_ONCE)
     except (ImagebuilderError, OSError) as error:
         server.warn_once(str(error), f"could not record what nodes run: {error}")
+
+
+def served_nodes(server: RunningDaemons) -> Nodes:
+    """The nodes that were taken over, and those added since, whose scripts are there already.
+
+    A nodes.yaml that was not taken over may be half written, so nobody is missing for its sake.
+    """
+    nodes = server.screen.nodes
+    if stamp_of(server.config) == server.stamp:
+        return nodes
+    by_name = {node.name: node for node in (*nodes.nodes, *known_nodes(server.config.tree).nodes)}
+    return replace(nodes, nodes=tuple(by_name.values()))
 
 
 def take_over(config: ServeConfig) -> tuple[Nodes, list[str]]:

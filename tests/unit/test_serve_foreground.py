@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.nodes.evidence.boots import FellBack, NodeBoots, write_boots
+from imagebuilder.nodes.evidence.seen import read_seen
 from imagebuilder.nodes.files import update_nodes
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.serve import foreground
@@ -21,12 +22,14 @@ from imagebuilder.serve.foreground import (
     apply_changed_nodes,
     fall_back,
     stamp_of,
+    take_in_reports,
 )
 from imagebuilder.serve.show import Screen
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import Ui
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 from tests.unit.test_serve_render import FULL
+from tests.unit.web_log import boots, report_line, secret_of, write_log
 
 ONE = f"nodes:\n  n1: {{macs: ['{MAC1}'], profile: generic}}\n"
 TWO = f"{ONE}  n2: {{macs: ['{MAC2}'], profile: generic}}\n"
@@ -88,6 +91,38 @@ def test_an_empty_file_removes_nobody(
     tree.nodes_file.write_text("nodes: {}\n")
     apply_changed_nodes(server)
     assert (names(server), served(tree)) == ([], [])
+
+
+def test_a_node_that_boots_before_it_is_taken_over_keeps_its_ticket(server: RunningDaemons) -> None:
+    """`nodes add` writes its script at once, and the daemons get to know it two turns later."""
+    tree, mac = server.config.tree, "52:54:00:77:00:03"
+    tree.nodes_file.write_text(f"{TWO}  n3: {{macs: ['{mac}'], profile: generic}}\n")
+    update_nodes(tree)
+    boots(tree, mac, "generic/v1", name="third", address="192.0.2.3")
+    take_in_reports(server)
+    seen = read_seen(tree.seen(mac))
+    assert seen
+    assert (seen.node, seen.stage) == ("n3", "switch-root")
+    # Half of it is there, and another node boots.
+    tree.nodes_file.write_text(ONE)
+    boots(tree, MAC2, "generic/v1", address="192.0.2.2")
+    take_in_reports(server)
+    assert (seen := read_seen(tree.seen(MAC2)))
+    assert seen.node == "n2"
+
+
+def test_the_ticket_of_a_node_that_is_not_taken_over_yet_stays(server: RunningDaemons) -> None:
+    tree, mac = server.config.tree, "52:54:00:77:00:03"
+    tree.nodes_file.write_text(f"{TWO}  n3: {{macs: ['{mac}'], profile: generic}}\n")
+    boots(tree, mac, "generic/v1", name="third", address="192.0.2.3")
+    take_in_reports(server)
+    boots(tree, MAC2, "generic/v1", address="192.0.2.2")
+    take_in_reports(server)
+    uri = f"/report/{secret_of('third')}/generic/v1?stage=ready&node={mac}"
+    write_log(tree, report_line(uri, address="192.0.2.3"))
+    take_in_reports(server)
+    assert (seen := read_seen(tree.seen(mac)))
+    assert seen.stage == "ready"
 
 
 def test_what_a_full_disk_kept_from_being_served_is_tried_again(
