@@ -315,12 +315,20 @@ def test_a_node_that_was_taken_out_and_comes_back_has_its_record(tree: Tree) -> 
 # The log
 
 
-def test_a_nodes_file_with_faults_keeps_what_is_known(tree: Tree) -> None:
-    boots(tree, MAC, "demo/1")
+def test_reports_wait_while_nodes_yaml_has_faults(tree: Tree) -> None:
+    """Nobody's ticket would be known, and it would be refused for the whole boot."""
+    boots(tree, MAC, "demo/1", time=at(19))
     note_reports(tree)
     tree.nodes_file.write_text("nodes: 7\n")
-    write_log(tree, claim("2"))
-    assert used(tree) == ["1", "2"]
+    boots(tree, MAC, "demo/2", time=at(21))
+    found = usage(tree)
+    assert found.used == {name("1"): ("n1",)}
+    assert [doubt.what for doubt in found.doubts] == [
+        "nodes.yaml has faults, so new reports are not read yet"
+    ]
+    tree.nodes_file.write_text(NODES)
+    assert usage(tree).used == {name("2"): ("n1",)}
+    assert usage(tree).doubts == ()
 
 
 def test_a_half_written_line_is_read_when_it_is_whole(tree: Tree) -> None:

@@ -57,6 +57,9 @@ NFS_PORT = 2049
 FEW_REPORTS = 16  # unverified ones per address that are read in a piece of the log
 PEEKED = 4  # unread pieces of the log that a peek reads
 FEW_NAMES = 8  # per line
+UNREAD = Doubt(
+    "nodes.yaml has faults, so new reports are not read yet", "correct it: imagebuilder nodes list"
+)
 FRESH = timedelta(hours=1)  # a newer sign is not updated
 
 
@@ -182,15 +185,16 @@ def note_reports(
 
     `most` is the number of bytes of the log to read (0: all), `fold` the number of records of
     machines outside nodes.yaml that are moved to the unverified ones.  `nodes` defaults to those of
-    nodes.yaml.
+    nodes.yaml; while that has faults, nothing is read, for nobody's ticket would be known.
     """
     log, place = tree.reports_log, tree.reports_mark
     found: dict[str, Seen] = {}
     with file_lock(tree.lock("reports")):
         known = nodes if nodes is not None else find_nodes(tree)
-        by_mac = nodes_by_mac(known) if known else {}
-        if known is not None:
-            fold_in(tree, find_excess(tree, by_mac, fold))
+        if known is None:
+            return []
+        by_mac = nodes_by_mac(known)
+        fold_in(tree, find_excess(tree, by_mac, fold))
         # The last piece of each of the two logs may be short.
         left = most or size_of(log) + size_of(old_log(log)) + 2 * PIECE
         mark = read_mark(place)
@@ -356,7 +360,9 @@ def find_usage(
     while whole and nodes and find_excess(tree, nodes_by_mac(nodes), 1):
         note_reports(tree, nodes)  # a few at a time: a running server reads reports in between
     clients = note_connections(tree, nodes, find_connected(), now)
-    return replace(read_usage(tree, nodes, days=days, now=now), clients=tuple(clients))
+    usage = read_usage(tree, nodes, days=days, now=now)
+    doubts = usage.doubts if nodes is not None else (*usage.doubts, UNREAD)
+    return replace(usage, clients=tuple(clients), doubts=doubts)
 
 
 def read_usage(
