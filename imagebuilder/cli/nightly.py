@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -139,22 +140,23 @@ def install_timer(
 def run_and_notify(common: Context, options: NightlyOptions, tree: Path) -> NightlyRun:
     from imagebuilder.cli.rollout import reported_by_web
     from imagebuilder.fleet.rollout.message import report_interruptions, telling
-    from imagebuilder.nightly.notify import notify_run
+    from imagebuilder.nightly.notify import messages_file, notify_run
     from imagebuilder.nightly.run import run_nightly
+    from imagebuilder.notify.kept import notifying_kept
     from imagebuilder.notify.receivers import find_receivers, load_notify
-    from imagebuilder.notify.send import notifying
     from imagebuilder.tree import make_tree
 
     receivers = find_receivers(load_notify(common.settings, os.environ), os.environ)
     opened = make_tree(tree)
-    with notifying(receivers, common.ui.warn) as notifier:
+    kept = messages_file(common.settings.state)
+    with notifying_kept(kept, receivers, common.ui.warn) as notifier:
         report_interruptions(opened, telling(notifier), reported_by_web(common, opened))
         return run_nightly(
             options,
             common.settings,
             opened,
             common.ui,
-            told=lambda run: notify_run(run, options.folder, notifier),
+            told=partial(notify_run, folder=options.folder, notifier=notifier),
             tell_rollout=telling(notifier),
         )
 

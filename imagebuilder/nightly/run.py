@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, sleep, time
+from typing import Protocol
 
 from imagebuilder import __version__
 from imagebuilder.errors import ImagebuilderError, InputError
@@ -22,7 +23,7 @@ from imagebuilder.nightly.commit import commit_locks
 from imagebuilder.nightly.context import Attempt, Boot, Nightly
 from imagebuilder.nightly.exclusive import single_run, sweep_leftovers
 from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
-from imagebuilder.nightly.history import RUNS_FOLDER
+from imagebuilder.nightly.history import RUNS_FOLDER, find_ids, read_runs
 from imagebuilder.nightly.profile import run_profile
 from imagebuilder.nightly.retry import find_waits, merged
 from imagebuilder.nightly.rollout import roll_out
@@ -47,7 +48,13 @@ from imagebuilder.tree import CANDIDATE, STABLE, ReleaseName, Tree
 from imagebuilder.ui import Ui, format_duration
 
 
-def notify_nobody(run: NightlyRun) -> None:
+class TellRun(Protocol):
+    """Notifies people about a run; `after_kill` is whether the run before was killed."""
+
+    def __call__(self, run: NightlyRun, *, after_kill: bool) -> None: ...
+
+
+def notify_nobody(run: NightlyRun, *, after_kill: bool) -> None:
     """The default for `told`: notify nobody."""
 
 
@@ -59,16 +66,16 @@ def run_nightly(
     *,
     boot: Boot | None = None,
     wait: Callable[[float], None] = sleep,
-    told: Callable[[NightlyRun], None] = notify_nobody,
+    told: TellRun = notify_nobody,
     tell_rollout: TellRollout = tell_nobody,
 ) -> NightlyRun:
     """Process every profile of `options` from its lock to its channel, and save each step.
 
     `tree` was made by make_tree().  `boot` tests a release and saves its report (default: as
     imagebuilder test does); `wait` waits for some seconds; `told` is called once with the complete
-    run, even if it is interrupted, `tell_rollout` for each status of a roll-out.  The result says
-    what happened to each profile.  Raises HostError if another run is in progress or we are not
-    root, and passes on KeyboardInterrupt.
+    run, even if it is interrupted, before its record counts as finished; `tell_rollout` for each
+    status of a roll-out.  The result says what happened to each profile.  Raises HostError if
+    another run is in progress or we are not root, and passes on KeyboardInterrupt.
     """
     check_root("a nightly run")
     started = datetime.now(UTC)
@@ -91,13 +98,15 @@ def run_nightly(
             record.interrupt(error)
             raise
         finally:
-            record.finish()
-            told(record.run)
+            record.finish(told)
     return record.run
 
 
 class RunRecord:
-    """A run in progress, saved after each change unless the disk is full."""
+    """A run in progress, saved after each change unless the disk is full.
+
+    `after_kill` is whether the run before was killed, or lost its power.
+    """
 
     def __init__(self, run: NightlyRun, folder: Path, tree: Tree, ui: Ui) -> None:
         self.run = run
@@ -105,6 +114,7 @@ class RunRecord:
         self._tree = tree
         self._ui = ui
         self._clock = monotonic()
+        self.after_kill = False
 
     def save(self) -> None:
         """Save the record.  A full disk must not stop the run."""
@@ -149,8 +159,15 @@ class RunRecord:
         self.run = replace(self.run, profiles=(*self.run.profiles, *left))
         self.warn("the run was interrupted")
 
-    def finish(self) -> None:
+    def finish(self, told: TellRun = notify_nobody) -> None:
+        """Save the result.
+
+        If we are killed before `told` has written down what it sends, the run is not finished, and
+        the next one tells of it.
+        """
+        self.save()
         self.run = replace(self.run, finished=True)
+        told(self.run, after_kill=self.after_kill)
         self.save()
 
 
@@ -158,10 +175,10 @@ def run_stages(record: RunRecord, nightly: Nightly) -> None:
     """The stages of a run, in order."""
     settings, options = nightly.settings, nightly.options
     before = find_latest(options.folder)
+    if killed := find_killed(options.folder, before, nightly.id):
+        record.after_kill = True
+        record.warn(f"run {killed.id} never finished: it was killed, or the power failed")
     record.save()
-    killed = before is not None and not before.finished
-    if before and killed:
-        record.warn(f"run {before.id} never finished: it was killed, or the power failed")
     with guarded(record, "could not remove what killed commands left"):
         sweep_leftovers(settings, nightly.tree)
     left = [profile for profile in options.profiles if process(profile, record, nightly)]
@@ -304,6 +321,18 @@ def find_latest(folder: Path) -> NightlyRun | None:
         return NIGHTLY_RUN.load(folder / LATEST)
     except InputError:
         return None
+
+
+def find_killed(folder: Path, latest: NightlyRun | None, id: str) -> NightlyRun | None:  # noqa: A002
+    """The run before the run `id`, which is not saved yet, if that never finished.
+
+    `latest` was saved last, whatever its id.  A run that was killed while it was saved for the
+    first time is only in its own file.
+    """
+    if latest and not latest.finished:
+        return latest
+    older = [each for each in find_ids(folder) if each < id]
+    return next((each for each in read_runs(folder, older[-1:]).runs if not each.finished), None)
 
 
 def newest_epoch(settings: Settings) -> int:

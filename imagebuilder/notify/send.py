@@ -137,6 +137,7 @@ class Notifier:
             for lane in self.lanes.values():
                 for message in tuple(lane.messages):
                     self._drop(lane, message, "time ran out")
+            self._note_kept()
 
     _until = float("inf")  # when a delivery under way is ended
 

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ import pytest
 from imagebuilder.errors import InputError
 from imagebuilder.nightly.message import headline
 from imagebuilder.nightly.notify import find_kind, notify_run
-from imagebuilder.nightly.save import save_run
+from imagebuilder.nightly.run import RunRecord, find_killed, find_latest
+from imagebuilder.nightly.save import LATEST, save_run
 from imagebuilder.nightly.site import find_report_folder, load_nightly
 from imagebuilder.nightly.types import Ending, NightlyRun, NightlyStage
 from imagebuilder.notify.receivers import find_receivers, load_notify, make_mail
@@ -26,6 +28,8 @@ from imagebuilder.recipe.model_notify import MailModel, NotifyModel
 from imagebuilder.recipe.positions import load_document
 from imagebuilder.recipe.validate import parse_model
 from imagebuilder.settings import load_settings
+from imagebuilder.tree import make_tree
+from imagebuilder.ui import Ui
 from tests.unit.nightly.samples import FIRST, HOSTILE, failed, make_nights, night, unchanged
 
 TOKEN = "T0KEN-nobody-may-see"
@@ -44,17 +48,48 @@ FAILED = night(unchanged(), failed("rx7600xt", NightlyStage.TEST, stable="1"))
     ],
     ids=["unchanged", "promoted", "warned", "night-warned", "failed", "unfinished"],
 )
-def test_kinds(tmp_path: Path, one: NightlyRun, kind: str) -> None:
-    assert find_kind(one, tmp_path) == kind
+def test_kinds(one: NightlyRun, kind: str) -> None:
+    assert find_kind(one, after_kill=False) == kind
 
 
-def test_a_night_that_was_cut_off_is_told_of_by_the_next(tmp_path: Path) -> None:
-    save_run(night(unchanged(), finished=False), tmp_path)
-    quiet = night(unchanged(), started=FIRST + timedelta(days=1))
-    assert find_kind(quiet, tmp_path) == "nightly-failed"
-    save_run(quiet, tmp_path)
-    again = night(unchanged(), started=FIRST + timedelta(days=2))
-    assert find_kind(again, tmp_path) == "nightly-unchanged"
+def test_a_night_that_was_killed_is_told_of_by_the_next(tmp_path: Path) -> None:
+    def killed(started: datetime) -> bool:
+        """Whether a quiet night tells of one before; it is saved."""
+        quiet = night(unchanged(), started=started)
+        found = find_killed(tmp_path, find_latest(tmp_path), quiet.id)
+        save_run(quiet, tmp_path)
+        wanted = "nightly-failed" if found else "nightly-unchanged"
+        assert find_kind(quiet, after_kill=found is not None) == wanted
+        return found is not None
+
+    day = timedelta(days=1)
+    assert not killed(FIRST)
+    save_run(night(unchanged(), finished=False, started=FIRST + 5 * day), tmp_path)
+    assert killed(FIRST + day), "the clock was set back"
+    assert not killed(FIRST + 2 * day)
+    latest = (tmp_path / LATEST).read_bytes()
+    save_run(night(finished=False, started=FIRST + 6 * day), tmp_path)
+    (tmp_path / LATEST).write_bytes(latest)
+    assert killed(FIRST + 7 * day), "killed before latest.json was written"
+    assert not killed(FIRST + 8 * day)
+
+
+def test_a_night_is_not_finished_before_its_message_is_written_down(tmp_path: Path) -> None:
+    began = night(unchanged(), finished=False)
+    record = RunRecord(began, tmp_path, make_tree(tmp_path / "tree"), Ui(io.StringIO()))
+    record.after_kill = True
+    seen: list[tuple[bool, bool, bool]] = []
+
+    def tell(run: NightlyRun, *, after_kill: bool) -> None:
+        saved = find_latest(tmp_path)
+        assert saved is not None
+        seen.append((saved.finished, run.finished, after_kill))
+
+    record.finish(tell)
+    assert seen == [(False, True, True)]
+    saved = find_latest(tmp_path)
+    assert saved is not None
+    assert saved.finished
 
 
 def test_headlines() -> None:
