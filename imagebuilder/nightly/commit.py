@@ -13,7 +13,7 @@ from pathlib import Path
 from imagebuilder.errors import HostError, WorkError
 from imagebuilder.lock.changes import counted, render_change
 from imagebuilder.nightly.types import ProfileRun
-from imagebuilder.process import Completed, Word, run
+from imagebuilder.process import Completed, Word, run, shorten
 from imagebuilder.ui import format_count
 
 # Operations in progress, by the files that git keeps for them: a commit would become part of them.
@@ -37,16 +37,36 @@ class Checkout:
 
     def git(self, *words: Word, check: bool = True) -> Completed:
         """Run git.  Raises WorkError if it fails, HostError if it is not installed."""
+        done = self._run(words)
+        if check and done.status != 0:
+            raise failure_of(done)
+        return done
+
+    def _run(self, words: Sequence[Word]) -> Completed:
+        """Run git, which is told to end if we are killed: killed too, it would leave its locks."""
         owner = self.folder.stat()
         if os.geteuid() != 0 or owner.st_uid == 0:
-            return run(["git", *words], cwd=self.folder, check=check)
+            return run(["git", *words], cwd=self.folder, ask=ask_nothing, check=False)
         become = ["setpriv", "--reuid", str(owner.st_uid), "--regid", str(owner.st_gid)]
         try:
             home, groups = pwd.getpwuid(owner.st_uid).pw_dir, "--init-groups"
         except KeyError:  # the owner has no name, for instance on a volume
             home, groups = os.fspath(self.folder), "--clear-groups"
         argv = [*become, groups, "--", "git", *words]
-        return run(argv, cwd=self.folder, env={"HOME": home}, check=check)
+        return run(argv, cwd=self.folder, env={"HOME": home}, ask=ask_nothing, check=False)
+
+
+def ask_nothing() -> None:
+    """Nothing ends git early."""
+
+
+def failure_of(done: Completed) -> WorkError:
+    """What git says: its fault (behind some is advice of many lines), or what a hook said last."""
+    lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    faults = [line for line in lines if line.startswith("fatal: ")]
+    how = f"signal {-done.status}" if done.status < 0 else f"exit status {done.status}"
+    said = (faults or lines[-1:] or ["it gave no reason"])[0]
+    return WorkError(f"git failed ({how}): {shorten(said)}")
 
 
 def commit_locks(locks: Path, profiles: Sequence[ProfileRun]) -> str:
@@ -71,7 +91,8 @@ def commit_locks(locks: Path, profiles: Sequence[ProfileRun]) -> str:
     mine = [name for name in paths if f"{prefix}{name}" in changed]
     if not mine:
         return ""
-    staged = [name for name in mine if changed[f"{prefix}{name}"][0] not in " ?"]
+    # A run that was killed may have staged the file as it is.
+    staged = [name for name in mine if is_staged_otherwise(changed[f"{prefix}{name}"])]
     if staged:
         raise HostError(
             "has staged changes that differ from the file",
@@ -123,6 +144,11 @@ def parse_status(said: str) -> Iterator[tuple[str, str]]:
         if "R" in letters or "C" in letters:
             next(entries, None)  # its old name
         yield path, letters
+
+
+def is_staged_otherwise(letters: str) -> bool:
+    """Whether the staged file is neither what is committed nor what is on disk."""
+    return letters[0] not in " ?" and letters[1] != " "
 
 
 def commit_files(checkout: Checkout, names: Sequence[str], message: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +18,7 @@ from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.commit import commit_locks, render_message
 from imagebuilder.nightly.types import Ending, NightlyStage, ProfileRun
 from imagebuilder.process import run
+from tests.unit.notify.servers import until
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not here")
 SECURE = PackageChange("openssl", "3.5.1-1", "3.5.1-2", security=True, suite="trixie-security")
@@ -134,6 +137,44 @@ def test_a_hook_that_refuses_leaves_everything_as_it_was(project: Path) -> None:
     assert git(project, "status", "--porcelain").splitlines() == [
         "M recipes/locks/rx.lock", "?? recipes/locks/other.lock",
     ]  # fmt: skip
+
+
+def test_git_says_why_in_the_first_line(project: Path) -> None:
+    (locks(project) / "rx.lock").write_text("two\n")
+    (project / ".git/index.lock").write_text("")
+    with pytest.raises(WorkError) as caught:
+        commit_locks(locks(project), (RX,))
+    said = str(caught.value).splitlines()[0]
+    assert "git failed (exit status 128): fatal: Unable to create" in said
+    assert "index.lock': File exists" in said
+
+
+def test_a_lock_that_a_killed_run_staged_is_committed(project: Path) -> None:
+    (locks(project) / "other.lock").write_text("new\n")
+    git(project, "add", "recipes/locks/other.lock")
+    commit_locks(locks(project), (OTHER,))
+    assert git(project, "status", "--porcelain") == ""
+
+
+def test_git_takes_its_locks_with_it_when_the_run_is_killed(project: Path) -> None:
+    hook = project / ".git/hooks/pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\n: > {project}/begun\nexec sleep 600\n")
+    hook.chmod(0o755)
+    (locks(project) / "rx.lock").write_text("two\n")
+    code = (
+        "from pathlib import Path\nfrom tests.unit.nightly.test_commit import RX, commit_locks\n"
+        f"commit_locks(Path({str(locks(project))!r}), (RX,))"
+    )
+    top = Path(__file__).parents[3]
+    with subprocess.Popen([sys.executable, "-c", code], cwd=top) as killed:
+        until((project / "begun").exists)
+        assert (project / ".git/index.lock").exists()
+        killed.kill()
+    until(lambda: not list((project / ".git").glob("*.lock")))
+    hook.unlink()
+    (project / "begun").unlink()
+    assert commit_locks(locks(project), (RX,)) == git(project, "rev-parse", "HEAD")
 
 
 @pytest.mark.root
