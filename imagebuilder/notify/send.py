@@ -227,7 +227,8 @@ def judge(argv: Sequence[str], done: Completed) -> tuple[str, bool]:
     how = f"exit status {done.status}" if done.status > 0 else f"signal {-done.status}"
     if argv == DELIVER:  # whose traceback may have the address in it
         said = done.stdout.strip().splitlines()
-        return one_line(said[-1]) if said else f"failed ({how})", done.status == TRY_LATER
+        again = done.status == TRY_LATER or done.status < 0  # somebody killed it
+        return one_line(said[-1]) if said else f"failed ({how})", again
     said = (done.stderr or done.stdout).strip().splitlines()
     words = f": {said[-1]}" if said else ""
     return one_line(f"{argv[0]} failed ({how}){words}"), True

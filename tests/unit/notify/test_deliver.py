@@ -303,6 +303,10 @@ def test_a_program_that_reads_nothing(tmp_path: Path) -> None:
 # --- the program of ours
 
 
+def test_when_it_is_killed_it_is_started_again() -> None:
+    assert judge(DELIVER, Completed(-9, "", "")) == ("failed (signal 9)", True)
+
+
 def test_what_libraries_say_on_stderr_is_shown_to_nobody() -> None:
     assert judge(DELIVER, Completed(1, "", f"Traceback: {TOKEN}")) == (
         "failed (exit status 1)",
