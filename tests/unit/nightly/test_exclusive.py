@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -22,6 +23,18 @@ def test_the_second_is_told_of_the_first(tmp_path: Path) -> None:
         second.__enter__()
     with single_run(tmp_path, "B"):
         assert (tmp_path / "locks/nightly").read_text().startswith("B, process")
+
+
+def test_on_a_full_disk_the_lock_counts_and_not_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", text)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    second = single_run(tmp_path, "B")
+    with single_run(tmp_path, "A"), pytest.raises(HostError, match="it has just begun"):
+        second.__enter__()
 
 
 def test_what_killed_commands_left_goes_and_nothing_else(tmp_path: Path) -> None:
