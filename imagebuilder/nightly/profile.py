@@ -14,13 +14,14 @@ beside the report.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from imagebuilder import build as building
 from imagebuilder.errors import WorkError
 from imagebuilder.families.registry import family_of
 from imagebuilder.fetch import fetch
+from imagebuilder.files import write_file
 from imagebuilder.image.proof import check_proved
 from imagebuilder.image.types import read_image
 from imagebuilder.lock.file import find_lock, make_lock_file, render_lock
@@ -305,13 +306,14 @@ def accept(attempt: Attempt, nightly: Nightly, lock: Lock, chosen: LockChoice) -
         attempt.warn("the lock file was changed in the meantime; keeping that version")
         return
     make_lock_file(lock, path)
-    nightly.beside(attempt.profile, "lock").unlink(missing_ok=True)  # refused in an earlier attempt
+    with suppress(OSError):  # refused in an earlier attempt; a report folder may be read-only
+        nightly.beside(attempt.profile, "lock").unlink()
 
 
 def refuse(attempt: Attempt, nightly: Nightly, lock: Lock) -> None:
     """Keep a lock that failed beside the report, for people to inspect."""
     try:
-        nightly.beside(attempt.profile, "lock").write_text(render_lock(lock))
+        write_file(nightly.beside(attempt.profile, "lock"), render_lock(lock).encode())
     except OSError as error:
         attempt.warn(f"could not keep the refused lock: {error}")
 

@@ -123,12 +123,12 @@ class RunRecord:
         try:
             save_run(self.run, self._folder, self._tree)
         except TROUBLES as error:
-            self._ui.warn(f"could not save the report: {in_a_line(fault_of(error))}")
+            self.warn(f"could not save the report: {in_a_line(fault_of(error))}")
 
     def warn(self, text: str) -> None:
-        """Print and record a warning that concerns no single profile."""
+        """Print and record a warning that concerns no single profile; record it once."""
         self._ui.warn(text)
-        self.run = replace(self.run, warnings=(*self.run.warnings, text))
+        self.run = replace(self.run, warnings=tuple(dict.fromkeys((*self.run.warnings, text))))
 
     def find(self, profile: str) -> ProfileRun | None:
         return next((each for each in self.run.profiles if each.profile == profile), None)

@@ -8,7 +8,9 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from imagebuilder.errors import InputError
 from imagebuilder.inventory import collect_garbage
+from imagebuilder.lock.file import load_lock
 from imagebuilder.lock.storage import check_free
 from imagebuilder.lock.types import Lock
 from imagebuilder.nightly.context import Nightly
@@ -106,7 +108,7 @@ def prune(
     """Remove old releases, images, layers and packages; returns what it removed and freed.
 
     Keeps the newest `keep` releases of each profile, and those in a channel, pinned, kept or in
-    use; keeps packages of the lock files `refused` for another attempt.  Raises what
+    use; keeps packages of the readable lock files `refused` for another attempt.  Raises what
     collect_releases() and collect_garbage() raise.
     """
     places = (settings.state, tree.path)
@@ -114,12 +116,26 @@ def prune(
     releases = collect_releases(tree, ui, Caution(), keep=keep, dry_run=False)
     images: tuple[str, ...] = ()
     if Store(settings.state / "store").is_there():
-        images = collect_garbage(settings, ui, keep=keep, dry_run=False, locks=refused).images
+        locks = find_readable(refused, ui)
+        images = collect_garbage(settings, ui, keep=keep, dry_run=False, locks=locks).images
     return Pruned(
         images=images,
         releases=tuple(str(release) for release in releases.releases),
         freed=max(0, free_bytes(places) - before),
     )
+
+
+def find_readable(refused: Sequence[Path], ui: Ui) -> list[Path]:
+    """Those of these lock files that are whole; the others must not keep old images."""
+    found = []
+    for path in refused:
+        try:
+            load_lock(path)
+        except InputError as error:
+            ui.warn(f"ignoring a refused lock: {error}")
+        else:
+            found.append(path)
+    return found
 
 
 def free_bytes(places: Sequence[Path]) -> int:
