@@ -350,6 +350,17 @@ def is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
+def remove_unfinished(path: Path) -> None:
+    """Remove a file of staging() whose writer was killed; leave one that is being written."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    if take_lock(descriptor) and is_at(descriptor, path):
+        path.unlink()
+    os.close(descriptor)
+
+
 @contextmanager
 def scratch(top: Path, prefix: str) -> Iterator[Path]:
     """A new folder below `top`, gone at the end; those that killed processes left go first.

@@ -5,20 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from imagebuilder.errors import HostError
-from imagebuilder.files import read_text
+from imagebuilder.files import read_text, remove_unfinished
 from imagebuilder.locks import file_lock
 from imagebuilder.settings import Settings
 from imagebuilder.store.workplace import sweep
 from imagebuilder.tree import Tree
-
-# The unfinished file of make_lock_file(): its process, and its thread.
-UNFINISHED = re.compile(r"\..+\.lock\.(\d+)-\d+")
 
 
 @contextmanager
@@ -48,7 +44,5 @@ def sweep_leftovers(settings: Settings, tree: Tree) -> None:
     for top in (settings.state, tree.path):
         with file_lock(top / "locks" / "work"):
             sweep(top / "work")
-    for path in settings.locks.glob(".*.lock.*"):
-        match = UNFINISHED.fullmatch(path.name)
-        if match and not Path("/proc", match[1]).exists():
-            path.unlink(missing_ok=True)
+    for path in settings.locks.glob(".*.lock.new"):
+        remove_unfinished(path)

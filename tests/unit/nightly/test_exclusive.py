@@ -46,12 +46,12 @@ def test_what_killed_commands_left_goes_and_nothing_else(tmp_path: Path) -> None
     ]
     for folder in (*gone, settings.locks, tmp_path / "state/debs"):
         folder.mkdir(parents=True)
-    dead, alive = settings.locks / ".a.lock.4194305-1", settings.locks / f".a.lock.{os.getpid()}-1"
+    dead, alive = settings.locks / ".a.lock.new", settings.locks / ".b.lock.new"
     kept = [settings.locks / "a.lock", tmp_path / "state/debs/ab.deb", alive]
     for path in (dead, *kept):
         path.write_text("")
     busy = tmp_path / "state/work/living/.owned"
-    with file_lock(busy):
+    with file_lock(busy), file_lock(alive):
         sweep_leftovers(settings, tree)
     assert not any(path.exists() for path in (*gone, dead))
     assert all(path.exists() for path in (*kept, busy))
