@@ -190,7 +190,7 @@ def find_missing(
 ) -> Iterator[Fault]:
     """A fault for each named thing that the tree does not have, of each node that wants it.
 
-    Nodes that want the same are one state at the tree.
+    Nodes that want the same are one look at the tree.
     """
     if problem := menu_problem(tree, menu):
         yield document.fault(("menu", "default"), problem.what, problem.hint)
