@@ -115,3 +115,52 @@ def test_a_stage_without_more_is_reported_as_before(tmp_path: Path) -> None:
     assert [line.rpartition("uptime=")[0] for line in lines] == ["stage=root&", "stage=end&"]
     assert lines[1].endswith("&pci=none")
     assert "pci" not in lines[0]
+
+
+# A server that does not answer in time for the requests whose numbers are in SLOW.
+SERVER = """\
+getarg() { [ "$1" = imagebuilder.report= ] && echo http://10.77.0.1/report/boot; }
+busybox() { echo "${5#*\\?}"; asked=$((asked + 1)); }
+timeout() {
+    shift
+    "$@"
+    case " $SLOW " in *" $asked "*) return 124 ;; esac
+}
+asked=0
+"""
+BOOT = """\
+mkdir "$1/run"
+report stage=initrd
+report stage=network
+echo 52:54:00:00:00:01 > "$1/run/node"
+report stage=root
+report stage=overlay
+report stage=switch-root
+"""
+STAGES = ["initrd", "network", "root", "overlay", "switch-root"]
+
+
+def stages_told(folder: Path, slow: str) -> list[str]:
+    """The stages that the server is told of; `slow` are requests that it is too slow for."""
+    library = (MODULE / "imagebuilder-lib.sh").read_text().replace("/run/imagebuilder", "$1/run")
+    script = f"{library.replace('command -v getarg', 'true')}\n{SERVER}\n{BOOT}"
+    lines = run(["sh", "-uc", script, "sh", folder], env={"SLOW": slow}).stdout.splitlines()
+    assert all(line.endswith("&node=52:54:00:00:00:01") for line in lines)
+    return [line.removeprefix("stage=").partition("&")[0] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("slow", "told"),
+    [
+        ("", STAGES),
+        ("1", ["initrd", *STAGES]),
+        ("2", ["initrd", "network", "network", "root", "overlay", "switch-root"]),
+        ("2 3", ["initrd", "network", "network", "network", "root", "overlay", "switch-root"]),
+        # Nobody is there: the boot waits no longer.
+        ("1 2 3 4 5 6", ["initrd", "initrd", "initrd"]),
+    ],
+)
+def test_what_a_slow_server_has_not_taken_is_told_again(
+    tmp_path: Path, slow: str, told: list[str]
+) -> None:
+    assert stages_told(tmp_path, slow) == told

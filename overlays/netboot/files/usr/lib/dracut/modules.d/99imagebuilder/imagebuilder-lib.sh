@@ -26,15 +26,30 @@ stage() {
 }
 
 # report QUERY: tell the server, once it is known which NIC we boot from.  A server that answers
-# with an error costs nothing, one that does not answer at all 3 s once.
+# with an error costs nothing.  What one that is too slow has not taken is told before the next
+# report; it costs the boot at most 9 s.
 report() {
+    getarg imagebuilder.report= > /dev/null || return 0
+    echo "$1" >> "$ib_run/unsent"
+    [ ! -e "$ib_run/node" ] || send_reports
+}
+
+# send_reports: what is unsent, in order, as far as the server takes it
+send_reports() {
     ib_url=$(getarg imagebuilder.report=) || return 0
-    [ -e "$ib_run/node" ] || { echo "$1" >> "$ib_run/unsent"; return 0; }
-    [ -e "$ib_run/report-hangs" ] && return 0
-    read -r ib_node < "$ib_run/node"
     case $ib_url in *\?*) ib_url="$ib_url&" ;; *) ib_url="$ib_url?" ;; esac
-    timeout 3 busybox wget -q -O /dev/null "$ib_url$1&node=$ib_node" 2> /dev/null
-    [ $? -ne 124 ] || : > "$ib_run/report-hangs"
+    read -r ib_node < "$ib_run/node"
+    ib_slow=0
+    [ ! -e "$ib_run/slow" ] || read -r ib_slow < "$ib_run/slow"
+    while [ "$ib_slow" -lt 3 ] && read -r ib_query < "$ib_run/unsent"; do
+        timeout 3 busybox wget -q -O /dev/null "$ib_url$ib_query&node=$ib_node" 2> /dev/null
+        if [ $? -eq 124 ]; then
+            echo $((ib_slow + 1)) > "$ib_run/slow"
+            break
+        fi
+        sed -i 1d "$ib_run/unsent"
+    done
+    return 0
 }
 
 # boot_nic SERVER: remember the NIC that leads to SERVER and report what happened before
@@ -44,9 +59,7 @@ boot_nic() {
     echo "$ib_nic" > "$ib_run/nic"
     cat "/sys/class/net/$ib_nic/address" > "$ib_run/node"
     send_console "$1"
-    [ -e "$ib_run/unsent" ] || return 0
-    while read -r ib_query; do report "$ib_query"; done < "$ib_run/unsent"
-    rm -f "$ib_run/unsent"
+    [ ! -e "$ib_run/unsent" ] || send_reports
 }
 
 # send_console SERVER: with imagebuilder.netconsole=PORT the kernel sends what it says to SERVER, by
