@@ -46,11 +46,20 @@ class Device:
 
 
 @dataclass(frozen=True)
+class RefusedArgument:
+    """An argument that a service must not have, and what happens with it."""
+
+    argument: str
+    because: str
+
+
+@dataclass(frozen=True)
 class Service:
-    """A service that uses the accelerator, and whether it locks memory."""
+    """A service that uses the accelerator, whether it locks memory, what it must not be told."""
 
     unit: str
     memlock: bool = False
+    refuses: tuple[RefusedArgument, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,13 @@ class DeviceModel(Model):
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 
+class RefusedArgumentModel(Model):
+    """An argument that keeps a service from working as its overlay means it."""
+
+    argument: str = Field(min_length=1, description="The whole argument, such as `--cpu`.")
+    because: str = Field(min_length=1, description="What happens with it.")
+
+
 class ServiceModel(Model):
     """A systemd service that uses the accelerator."""
 
@@ -79,6 +86,9 @@ class ServiceModel(Model):
         pattern=rules.SERVICE.whole, description="The unit's full name."
     )
     memlock: bool = Field(default=False, description="It locks memory: LimitMEMLOCK=infinity.")
+    refuses: list[RefusedArgumentModel] = Field(
+        default=[], description="Arguments that its command line must not have."
+    )
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 

@@ -44,6 +44,7 @@ def prove_services(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
             yield missing(subject.root, service)
             continue
         yield from prove_programs(subject.root, unit)
+        yield from prove_arguments(service, unit)
         yield from prove_memlock(subject.root, service, unit)
         yield from prove_use(subject, unit, accounts)
 
@@ -93,6 +94,16 @@ def cannot_run(root: Root, program: str) -> str:
         if not root.is_file(name):
             return f"whose interpreter {name} is not in the image"
     return ""
+
+
+def prove_arguments(service: Service, unit: Unit) -> Iterator[Finding]:
+    """Faults of arguments that the service must not have."""
+    for refused in service.refuses:
+        for line in unit.every("ExecStart"):
+            if refused.argument in line.split():
+                what = f"{unit.name} has {refused.argument}: {refused.because}"
+                where = [Evidence(path, "Service", said=line) for path in unit.paths[-1:]]
+                yield SAY.fault(what, *where, hint=f"set ExecStart= without {refused.argument}")
 
 
 def prove_memlock(root: Root, service: Service, unit: Unit) -> Iterator[Finding]:

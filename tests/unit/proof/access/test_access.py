@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,13 @@ from imagebuilder.proof.access.accounts import memlock_of, read_accounts, read_m
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.access.udev import node_of
 from imagebuilder.proof.access.units import drop_ins, find_unit
-from imagebuilder.recipe.expectations import Device, Expectations, ExpectedEngine, Service
+from imagebuilder.recipe.expectations import (
+    Device,
+    Expectations,
+    ExpectedEngine,
+    RefusedArgument,
+    Service,
+)
 from imagebuilder.root import Root
 from tests.unit.proof.trees import (
     Content,
@@ -180,6 +187,32 @@ def test_a_device_of_the_profile_is_asked_about(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, changed: dict[str, Content], said: str) -> None:
     assert said in faults(prove(make(tmp_path, changed)))
+
+
+@pytest.mark.parametrize(
+    ("added", "said"),
+    [
+        ("[Service]\nExecStart=\nExecStart=/usr/bin/llama-server --verbose --idle\n",
+         ["llama-server.service has --idle: the card is let go"]),
+        ("[Service]\nExecStart=\nExecStart=/usr/bin/llama-server --idle-seconds 5\n", []),
+        ("[Service]\nExecStart=/usr/bin/llama-server --idle\nExecStart=\n"
+         "ExecStart=/usr/bin/llama-server\n", []),
+    ],
+)  # fmt: skip
+def test_arguments_that_a_service_must_not_have(
+    tmp_path: Path, added: str, said: list[str]
+) -> None:
+    refused = RefusedArgument("--idle", "the card is let go")
+    drop_in = f"{UNIT}.d/60-verbose.conf"
+    found = list(
+        prove(
+            make(tmp_path, {drop_in: added}),
+            services=(replace(LLAMA, refuses=(refused,)),),
+        )
+    )
+    assert faults(found) == said
+    where = [one.evidence[0].path for one in found if one.what in said]
+    assert where == [drop_in] * len(said)
 
 
 def test_a_unit_that_is_not_there(tmp_path: Path) -> None:
