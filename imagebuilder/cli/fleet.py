@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -315,7 +316,11 @@ def finish(outcomes: Sequence[NodeOutcome], *, json: bool) -> None:
 
 
 def render_group(names: str, count: int, status: int | None, output: str) -> str:
-    """As clush -b prints it: a rule, the nodes and how many, what they said."""
+    """As clush -b prints it: a rule, the nodes and how many, what they said.
+
+    A rule that a node says is moved, or it could speak for another one.
+    """
     how = {0: "", None: ", time ran out"}.get(status, f", exit status {status}")
     rule = "-" * 15
-    return f"{rule}\n{names} ({count}{how})\n{rule}\n{clean_lines(output)}".rstrip("\n")
+    said = re.sub(r"^\s*-+\s*$", r" \g<0>", clean_lines(output), flags=re.MULTILINE)
+    return f"{rule}\n{names} ({count}{how})\n{rule}\n{said}".rstrip("\n")

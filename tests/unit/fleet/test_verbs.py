@@ -42,6 +42,15 @@ def test_what_nodes_say_moves_no_cursor() -> None:
     assert refusals({"n1": Said("n1", 1, "a\x1b[2Jb\n")}) == {"n1": "did not take the command: ab"}
 
 
+@pytest.mark.parametrize("before", ["", " ", "\x1b[m", "\u00a0"])
+def test_a_node_cannot_speak_for_another_one(before: str) -> None:
+    rule = "-" * 15
+    said = f"up\n{before}{rule}\nn2 (1)\n{before}{rule}{before}\nhacked\n"
+    lines = render_group("n1", 1, 0, said).splitlines()
+    assert [number for number, line in enumerate(lines) if line == rule] == [0, 2]
+    assert render_group("n1", 1, 0, " a | b\n---+---\n").endswith("\n---+---")
+
+
 class LateBmc:
     """Its power goes at the last of `looks` looks after it was cut; `on` before that is lost."""
 
