@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,25 +13,27 @@ from imagebuilder.nodes.types import Nodes
 from imagebuilder.tree import Tree
 
 Stamp = tuple[tuple[str, int, int, int], ...]
+FAULTY_S = 15.0  # how long faults are believed: that of a disk or of rights goes without a change
 
 
 class WatchedNodes:
-    """The nodes of a tree; the file is read again when it changed."""
+    """The nodes of a tree; the file is read again when it changed, and a while after a fault."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
         self._nodes: tuple[Stamp | None, Nodes, tuple[Fault, ...]] = (None, Nodes(), ())
+        self._read = 0.0
 
     def load(self) -> tuple[Nodes, tuple[Fault, ...]]:
         """The nodes; while nodes.yaml has faults, those of before and the faults."""
         stamp = stamp_of([self.tree.nodes_file])
         before, nodes, faults = self._nodes
-        if stamp != before:
+        if stamp != before or (faults and time.monotonic() - self._read > FAULTY_S):
             try:
                 nodes, faults = load_nodes(self.tree), ()
             except InputError as error:
                 faults = error.faults
-            self._nodes = stamp, nodes, faults
+            self._nodes, self._read = (stamp, nodes, faults), time.monotonic()
         return nodes, faults
 
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from imagebuilder.nodes.files import update_nodes
 from imagebuilder.nodes.load import SERVED, FileState, load_nodes
 from imagebuilder.nodes.scripts import node_words
 from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes, Power
-from imagebuilder.nodes.watched import WatchedNodes
+from imagebuilder.nodes.watched import FAULTY_S, WatchedNodes
 from imagebuilder.tree import Tree, make_tree
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 
@@ -144,6 +147,25 @@ def test_no_file_removes_the_nodes_that_are_served(tree: Tree, text: str | None,
     tree.nodes_file.write_text("nodes: {}\n")
     assert update_nodes(tree) == Nodes()
     assert not any(SERVED.fullmatch(path.name) for path in (tree.http / "nodes").iterdir())
+
+
+def test_a_fault_that_goes_without_a_change_is_not_believed_for_ever(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(tree, NODE)
+    watched, seconds = WatchedNodes(tree), [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+
+    def fail(_: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(nodes_load, "read_plain", fail)
+        assert "Input/output error" in str(watched.load()[1][0])
+    assert watched.load()[1]
+    seconds[0] += FAULTY_S + 1
+    nodes, faults = watched.load()
+    assert ([node.name for node in nodes.nodes], faults) == (["n1"], ())
 
 
 def test_what_a_check_refuses_changes_nothing(tree: Tree) -> None:
