@@ -20,6 +20,7 @@ from imagebuilder.boot.lab import BRIDGE, SERVER, Lab, lab, plug
 from imagebuilder.boot.login import make_key
 from imagebuilder.boot.machine import Nic
 from imagebuilder.errors import HostError, WorkError
+from imagebuilder.files import make_folder
 from imagebuilder.nodes.identity import MACHINE_ID, PUBLIC
 from imagebuilder.program import Program
 from imagebuilder.tree import CANDIDATE, ReleaseName, Tree, make_tree
@@ -27,6 +28,21 @@ from imagebuilder.tree import CANDIDATE, ReleaseName, Tree, make_tree
 VIEW = "/run/netboot"
 START_SECONDS = 90
 NODE_FILES = "own"
+# The test logs in as root with a key of its own, also where the image keeps root out.  sshd takes
+# these for root alone, instead of the image's.
+SSHD_FILE = "etc/ssh/sshd_config.d/00-imagebuilder-test.conf"
+LET_ROOT_IN = """\
+Match User root
+    PermitRootLogin prohibit-password
+    PubkeyAuthentication yes
+    AuthorizedKeysFile .ssh/authorized_keys
+    AuthenticationMethods any
+    ForceCommand none
+    AllowUsers root
+    AllowGroups root
+    DenyUsers nobody
+    DenyGroups nogroup
+"""
 # Read-only bind mounts take two steps (mount(8)).
 MOUNTS = """\
 view=$1 release=$2 roots=$3 name=$4
@@ -130,6 +146,9 @@ def make_view(
     ssh_folder.mkdir(parents=True)
     ssh_folder.chmod(0o700)
     (ssh_folder / "authorized_keys").write_bytes(key.with_suffix(".pub").read_bytes())
+    drop_in = path / NODE_FILES / SSHD_FILE
+    make_folder(drop_in.parent)
+    drop_in.write_text(LET_ROOT_IN)
     view.nodes_file.write_text(render_nodes(release, guests, root, cmdline))
     return view
 

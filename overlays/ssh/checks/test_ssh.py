@@ -16,7 +16,6 @@ SETTINGS = (
     "passwordauthentication no",
     "kbdinteractiveauthentication no",
     "permitemptypasswords no",
-    "permitrootlogin prohibit-password",
     "pubkeyauthentication yes",
     "x11forwarding no",
     f"hostkey {HOST_KEY}",
@@ -35,6 +34,12 @@ def settings(host: Host) -> list[str]:
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_sshd_is_set(settings: list[str], setting: str) -> None:
     assert setting in settings
+
+
+@pytest.mark.static
+def test_root_has_no_password(settings: list[str]) -> None:
+    allowed = [f"permitrootlogin {how}" for how in ("prohibit-password", "forced-commands-only")]
+    assert set(settings) & {*allowed, "permitrootlogin no"}
 
 
 @pytest.mark.static

@@ -10,10 +10,11 @@ import pytest
 
 from imagebuilder.boot.gate import GateOptions, choose_firmwares, choose_release, choose_roots
 from imagebuilder.boot.machine import Firmware
-from imagebuilder.boot.server import guests_of, make_view
+from imagebuilder.boot.server import LET_ROOT_IN, SSHD_FILE, guests_of, make_view
 from imagebuilder.checks.facts import Facts
 from imagebuilder.errors import InputError
 from imagebuilder.nodes.load import load_nodes
+from imagebuilder.process import Word, run
 from imagebuilder.tree import ReleaseName, make_tree
 from tests.images import IMAGE
 
@@ -35,6 +36,7 @@ def test_the_view_has_the_release_as_candidate_and_nodes_that_boot_it(tmp_path: 
     }
     keys = view.path / nodes[0].files / "root/.ssh/authorized_keys"
     assert keys.read_text() == "ssh-ed25519 AAAA test\n"
+    assert "PermitRootLogin prohibit-password" in (view.path / "own" / SSHD_FILE).read_text()
     assert view.channel("generic", "candidate").resolve() == view.release(
         ReleaseName("generic", OLD.version)
     )
@@ -72,3 +74,35 @@ def test_ways_are_chosen_or_refused() -> None:
 def test_the_default_is_how_nodes_boot() -> None:
     options = GateOptions()
     assert (options.firmware, options.root, options.nodes, options.selection) == ("uefi", "", 1, "")
+
+
+@pytest.mark.root
+def test_root_gets_in_where_the_image_keeps_it_out(tmp_path: Path) -> None:
+    Path("/run/sshd").mkdir(exist_ok=True)
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"])
+    (tmp_path / "00.conf").write_text(LET_ROOT_IN)
+    (tmp_path / "10.conf").write_text(
+        "AllowGroups compute\nDenyUsers root\nPermitRootLogin no\nForceCommand /bin/false\n"
+        "PubkeyAuthentication no\nAuthorizedKeysFile /etc/ssh/keys\n"
+    )
+    (tmp_path / "sshd_config").write_text(f"Include {tmp_path}/*.conf\n")
+
+    def settings(user: str) -> set[str]:
+        who = f"user={user},host=h,addr=203.0.113.1"
+        words: list[Word] = [
+            "/usr/sbin/sshd",
+            "-T",
+            "-f",
+            tmp_path / "sshd_config",
+            "-h",
+            tmp_path / "key",
+            "-C",
+            who,
+        ]
+        return set(run(words).stdout.lower().splitlines())
+
+    root, other = settings("root"), settings("daemon")
+    assert {"allowusers root", "allowgroups root", "authorizedkeysfile .ssh/authorized_keys",
+            "pubkeyauthentication yes", "forcecommand none"} <= root  # fmt: skip
+    assert {"permitrootlogin no", "denyusers root", "pubkeyauthentication no"} <= other
+    assert not {"denyusers root", "permitrootlogin no", "permitrootlogin yes"} & root
