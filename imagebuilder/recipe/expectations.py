@@ -86,6 +86,7 @@ class Expectations:
     firmware: tuple[str, ...] = ()
     code: tuple[Code, ...] = ()
     libraries: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
     cuda: tuple[str, ...] = ()
     python: tuple[PythonWorks, ...] = ()
     devices: tuple[Device, ...] = ()

@@ -108,8 +108,10 @@ class SettingModel(Model):
         default="no service should have this value",
         description="What happens with a `wrong` value.",
     )
-    means: Literal["", "address", "port"] = Field(
-        default="", description="Whether it is the address or the port that the engine listens on."
+    means: Literal["", "address", "port", "threads"] = Field(
+        default="",
+        description="Whether it is the address or the port that the engine listens on, or the "
+        "number of threads it computes with; without a number, one for each core.",
     )
     default: str = Field(default="", description="Its value if nothing sets it.")
 

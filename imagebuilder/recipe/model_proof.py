@@ -129,6 +129,11 @@ class ProofModel(Model):
     libraries: Annotated[list[Entry], rules.PLACE] = Field(
         default=[], description="Shared libraries that must load (dlopen(3)). Template."
     )
+    programs: Annotated[list[Entry], rules.PLACE] = Field(
+        default=[],
+        description="Programs that its software calls on nodes: they must be executable, with "
+        "their interpreters and libraries. Template.",
+    )
     cuda: Annotated[str, Sometimes(rules.VERSION)] = Field(
         default="",
         description="Version of CUDA that the driver must serve, such as `12.8`. Template.",

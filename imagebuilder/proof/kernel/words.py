@@ -13,7 +13,7 @@ from operator import itemgetter
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.kernel.modules import Kernel, plain
+from imagebuilder.proof.kernel.modules import Kernel, module_name, plain
 from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
@@ -152,16 +152,32 @@ def prove_memory(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterator[Finding]:
-    """Warnings about options of the card's drivers that the kernel would ignore."""
-    options = [each for each in options_of(subject) if each[0] in drivers]
-    paths = {m: kernel.by_name[m] for m, *_ in options if m in kernel.by_name}
+    """Warnings about options of the card's drivers that the kernel would ignore.
+
+    Also those of a module that is not in the image, if a driver, or what it needs, has that option:
+    vendors' own builds of a driver have other names (amdttm, amdkcl).
+    """
+    options = list(options_of(subject))
+    there = kernel.by_name.keys() | kernel.builtin
+    paths = [kernel.by_name[name] for name in sorted(drivers) if name in kernel.by_name]
+    paths += [need for path in paths for need in kernel.needs(path)]
+    names = {module_name(path): names_of(kernel, path) for path in dict.fromkeys(paths)}
     for module, option, _, where in options:
-        info = kernel.reader.module(paths[module]).info if module in paths else {}
-        names = {value.partition(":")[0] for value in info.get("parmtype", ())}
-        if names and option not in names:
+        if module in drivers and names.get(module) and option not in names[module]:
             what = f"{module} has no option {option}: the kernel ignores it"
             hint = f"modinfo -p {module} in the image lists its options"
             yield SAY.warning(what, where, hint=hint)
+        meant = [name for name, known in names.items() if option in known]
+        is_set = any((name, option) == each[:2] for name in meant for each in options)
+        if module not in there and meant and not is_set:
+            what = f"{module}.{option} does nothing: the image has no module {module}"
+            yield SAY.warning(what, where, hint=f"{meant[0]} has that option here")
+
+
+def names_of(kernel: Kernel, path: str) -> frozenset[str]:
+    """The options of a module."""
+    info = kernel.reader.module(path).info
+    return frozenset(value.partition(":")[0] for value in info.get("parmtype", ()))
 
 
 def prove_option(

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Level
+from imagebuilder.proof.access.services import cannot_run
 from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.libraries.driver_rules import prove_driver
@@ -42,6 +43,7 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
     yield from prove_icds(icds, vendors, wants_vulkan=wants)
     reported = [finding.what for finding in gaps if finding.level is Level.FAULT]
     yield from prove_present(subject, reported)
+    yield from prove_programs(subject)
     loads = [path for path in subject.expectations.libraries if subject.root.is_file(path)]
     # An ICD only matters if the profile has a device for it.
     loads += [icd.library for icd in icds if icd.library and vendors]
@@ -56,7 +58,10 @@ def declared_in(subject: Subject, icds: Iterable[Icd]) -> Iterator[tuple[str, st
     """The files (symlinks resolved) that must load, and why."""
     root, expectations = subject.root, subject.expectations
     patterns: list[tuple[str, str]] = [
-        *((path, "an overlay declares it") for path in expectations.libraries),
+        *(
+            (path, "an overlay declares it")
+            for path in (*expectations.libraries, *expectations.programs)
+        ),
         *(
             (glob, f"it computes on {one.target}")
             for one in expectations.code
@@ -116,6 +121,17 @@ def prove_present(subject: Subject, reported: Sequence[str]) -> Iterator[Finding
                 + (f"; the image has {like[0]}" if like else ""),
                 Evidence(path, said=" ".join(like) or "is missing"),
                 hint="install the package that has it, or exclude it from `prune:` and `slim:`",
+            )
+
+
+def prove_programs(subject: Subject) -> Iterator[Finding]:
+    """The programs that overlays declare can be run."""
+    for path in subject.expectations.programs:
+        if why := cannot_run(subject.root, path):
+            yield SAY.fault(
+                f"an overlay declares the program {path}, {why}",
+                Evidence(path),
+                hint="install the package that has it, and do not remove it (`prune:`, `slim:`)",
             )
 
 

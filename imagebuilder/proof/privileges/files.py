@@ -54,9 +54,10 @@ def find_files(
     """
     for path, info in entries.items():
         kind, mode = stat.S_IFMT(info.st_mode), stat.S_IMODE(info.st_mode)
-        if kind == stat.S_IFREG and mode & (stat.S_ISUID | stat.S_ISGID) and mode & 0o111:
+        users = starters(info, groups)
+        if kind == stat.S_IFREG and mode & (stat.S_ISUID | stat.S_ISGID) and users:
             who = "root" if mode & stat.S_ISUID and info.st_uid == 0 else "its owner"
-            gains = f"{path} acts as {who} for any user who starts it (mode {mode:04o})"
+            gains = f"{path} acts as {who} for {users} who starts it (mode {mode:04o})"
             yield Privilege(Opening.SETUID, path, path, gains)
         if kind == stat.S_IFREG and mode & 0o111 and has_capabilities(root, path):
             gains = f"{path} has root's rights for any user who starts it (file capabilities)"
@@ -66,6 +67,15 @@ def find_files(
         if path in HIDDEN and (mode & 0o007 or (mode & 0o040 and not is_shadows(info, groups))):
             gains = f"users other than root can read password hashes in {path} (mode {mode:04o})"
             yield Privilege(Opening.NEVER, path, path, gains)
+
+
+def starters(info: os.stat_result, groups: dict[int, str]) -> str:
+    """Which users beside its owner may execute a file, "" if only root's group."""
+    if info.st_mode & 0o001:
+        return "any user"
+    if info.st_mode & 0o010 and info.st_gid:
+        return f"any member of {groups.get(info.st_gid, info.st_gid)}"
+    return "its owner" if info.st_mode & 0o100 and info.st_uid else ""
 
 
 def find_writers(path: str, info: os.stat_result, groups: dict[int, str]) -> Iterator[Privilege]:

@@ -7,7 +7,7 @@ import fnmatch
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from re import fullmatch
+from re import findall
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import service_lines
@@ -36,6 +36,7 @@ LEAST = (
 )
 # The processor time per second that a unit may use, as systemd prints it.
 QUOTA = "CPUQuotaPerSecSec"
+UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 LOOSEN = "remove that line, or override it in a later drop-in of the unit"
 
 
@@ -178,13 +179,18 @@ def prove_limits(
         if value.isdecimal() and int(value) < least:
             what = f"{service.name} is limited to {key}={value}{whose}: {why}"
             yield SAY.fault(what, said_in(root, unit, key), hint=LOOSEN)
-    quota = unit.last(QUOTA)
-    if fullmatch(r"(\d+(\.\d+)?(ms|us) ?)+", quota):
+    if 0 < processors_of(unit) < 1:
         what = f"{service.name} gets less than one processor{whose}: CPUQuota="
         yield SAY.fault(what, said_in(root, unit, "CPUQuota"), hint=LOOSEN)
     if unit.last("LimitCPU").isdecimal() and unit.last("LimitCPU") != str((1 << 64) - 1):
         what = f"{service.name} is killed after {unit.last('LimitCPU')} s of computing: LimitCPU="
         yield SAY.fault(what, said_in(root, unit, "LimitCPU"), hint=LOOSEN)
+
+
+def processors_of(unit: LoadedUnit) -> float:
+    """As many processors' time as a unit may use; 0 if there is no limit."""
+    parts = findall(r"([\d.]+)(us|ms|s|min|h)\b", unit.last(QUOTA))
+    return sum(float(number) * UNITS[name] for number, name in parts)
 
 
 def fault(root: Root, unit: LoadedUnit, key: str, what: str) -> Finding:

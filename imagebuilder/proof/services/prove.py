@@ -28,6 +28,7 @@ from imagebuilder.proof.services.settings import (
     prove_accepted,
     prove_address,
     prove_processor,
+    prove_threads,
     prove_wrong,
     serves_others,
 )
@@ -93,6 +94,7 @@ def prove_service(
         line = line_of(unit, kind, environment)
         serves = serves_others(subject, line, kind)
         yield from prove_engine(subject, line, kind, engine)
+        yield from prove_threads(startup, unit, line, kind)
         programs += [p for b in backends for g in kind.files_of(b) for p in subject.root.glob(g)]
         yield from prove_program(subject, line, kind)
         if kind.model.platform:

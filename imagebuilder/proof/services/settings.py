@@ -9,8 +9,10 @@ from re import fullmatch
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.services import SAY
+from imagebuilder.proof.services.confinement import processors_of
 from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.model_engine import SettingModel
 
@@ -60,7 +62,7 @@ class CommandLine:
         return found
 
     def value(self, settings: Sequence[SettingModel], means: str) -> SettingValue | None:
-        """The address or the port that the engine listens on."""
+        """The value that is the `address`, the `port` or the `threads` of the engine."""
         for setting in settings:
             if setting.means == means:
                 default = SettingValue(
@@ -97,6 +99,26 @@ def prove_wrong(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
             what = f"{line.unit} has {found.by}: {setting.because}"
             hint = "remove it, or set another value"
             yield SAY.fault(what, found.evidence, hint=hint)
+
+
+def prove_threads(
+    startup: Startup, unit: LoadedUnit, line: CommandLine, kind: EngineKind
+) -> Iterator[Finding]:
+    """A warning if the engine has more threads than processors' time: they wait for each other."""
+    threads = line.value(kind.model.settings, "threads")
+    for limited in filter(None, (unit, startup.units.get(unit.last("Slice")))):
+        share = processors_of(limited)
+        if threads is None or share < 1:
+            continue
+        many = threads.value if threads.value.isdecimal() and threads.value != "0" else ""
+        if not many or int(many) > share:
+            starts = f"{many} threads" if many else "a thread for each core"
+            yield SAY.warning(
+                f"{unit.name} may use {share:g} processors (CPUQuota= of {limited.name}), but "
+                f"{kind.title} starts {starts}, which wait for each other",
+                *(Evidence(path) for path in limited.paths[-1:]),
+                hint=f"set its number of threads to {share:g}, or remove CPUQuota=",
+            )
 
 
 def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:

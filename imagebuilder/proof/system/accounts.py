@@ -5,11 +5,18 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import stat
 from collections.abc import Iterable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.accounts import fields
-from imagebuilder.proof.privileges.accounts import GROUP, PASSWD, SHADOW, find_logins
+from imagebuilder.proof.privileges.accounts import (
+    GROUP,
+    PASSWD,
+    SHADOW,
+    find_logins,
+    group_names,
+)
 from imagebuilder.proof.privileges.login import (
     CONFIG,
     FOLDER,
@@ -18,6 +25,7 @@ from imagebuilder.proof.privileges.login import (
     said_in,
     sshd_settings,
 )
+from imagebuilder.proof.privileges.sudo import SUDO, find_sudo
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
@@ -44,6 +52,7 @@ def prove_accounts(subject: Subject) -> Iterator[Finding]:
         yield SAY.fault(what, Evidence(NOLOGIN), hint=hint)
     if subject.root.lies(SSHD):
         yield from prove_sshd(subject, users)
+    yield from prove_sudo(subject, [name for name in users if name != "root"])
 
 
 def prove_shells(subject: Subject, users: list[str]) -> Iterator[Finding]:
@@ -102,6 +111,32 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
         hint = "name accounts of the image, or groups that they are in (overlay key users: groups:)"
         where = Evidence(place_of(subject, why.partition(" ")[0], ""), said=why)
         yield SAY.fault(what, where, hint=hint)
+
+
+def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:
+    """Faults of sudo's own file: whoever may become root by it cannot execute it, or it does not
+    work for anybody, because it is not root's and setuid.
+    """
+    named = next((program for program in SUDO if subject.root.lies(program)), "")
+    path = subject.root.resolve(named) if named else None
+    info = subject.entries.get(path or "")
+    may = {rule.name for rule in find_sudo(subject.root)} if info else set()
+    if path is None or info is None or not may:
+        return
+    mode, owner = stat.S_IMODE(info.st_mode), group_names(subject.root).get(info.st_gid, "?")
+    where = Evidence(path, said=f"mode {mode:04o}, owner {info.st_uid}, group {owner}")
+    hint = "let it have the owner and mode of its package (root, 4755)"
+    if info.st_uid != 0 or not mode & stat.S_ISUID:
+        what = f"sudo works for nobody: {path} must be root's and setuid (mode {mode:04o})"
+        yield SAY.fault(what, where, hint=hint)
+        return
+    for name in users:
+        groups = groups_of(subject, name)
+        allowed = may & {"ALL", name, *(f"%{group}" for group in groups)}
+        runs = mode & stat.S_IXOTH or (mode & stat.S_IXGRP and owner in groups)
+        if allowed and not runs:
+            what = f"{name} may become root by sudo, but not execute {path}: mode {mode:04o}, "
+            yield SAY.fault(f"{what}group {owner}", where, hint=hint)
 
 
 def prove_host_keys(root: Root, answers: Iterable[SshdSettings]) -> Iterator[Finding]:

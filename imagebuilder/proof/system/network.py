@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import TRUE
@@ -46,6 +46,7 @@ DOWN = ("down", "always-down")
 # With these networkd keeps an address that the initrd got by DHCP, whatever happens.
 KEEPING = (*TRUE, "dhcp", "dynamic")
 NETWORKD, RESOLVED = "systemd-networkd.service", "systemd-resolved.service"
+WAITING = "systemd-networkd-wait-online.service"
 LINK = "make it a link to /run/systemd/resolve/stub-resolv.conf"
 RESOLVER, SWITCH = "/etc/resolv.conf", "/etc/nsswitch.conf"
 Sections = Mapping[str, Mapping[str, str]]
@@ -54,6 +55,7 @@ Sections = Mapping[str, Mapping[str, str]]
 def prove_network(subject: Subject, startup: Startup) -> Iterator[Finding]:
     if NETWORKD in startup.jobs:
         yield from prove_nic(subject.root)
+        yield from prove_waiting(startup)
     yield from prove_resolver(subject.root, startup)
     yield from prove_switch(subject.root)
 
@@ -111,6 +113,43 @@ def prove_settings(root: Root, path: str, sections: Sections) -> Iterator[Findin
         what += "without ClientIdentifier=mac: the node takes a second address"
         where = Evidence(setter(root, path, "ClientIdentifier"), "DHCPv4")
         yield SAY.warning(what, where, hint="add ClientIdentifier=mac to [DHCPv4]")
+
+
+def prove_waiting(startup: Startup) -> Iterator[Finding]:
+    """A finding if boot waits for NICs that a node may lack, or that may have no cable.
+
+    Without `--any`, systemd-networkd-wait-online(8) waits for all that networkd manages.
+    """
+    unit = startup.units.get(WAITING)
+    words = unit.commands.get("ExecStart", ((),))[-1] if unit else ()
+    options = parse_options(words[1:])
+    named = [*options.get("interface", ()), *options.get("i", ())]
+    if unit is None or WAITING not in startup.jobs or ("any" in options and not named):
+        return
+    seconds = (options.get("timeout") or ("120",))[-1]
+    whom = " and ".join(named) or "every NIC"
+    lacks = f"without {named[0]}" if named else "with a NIC without a cable"
+    where = Evidence(unit.paths[-1] if unit.paths else WAITING, said=" ".join(words))
+    if seconds == "0":
+        what = f"boot waits for {whom} for ever: a node {lacks} never reaches "
+        what += "network-online.target, and no service that comes after it starts"
+        yield SAY.fault(what, where, hint="use --any, and a --timeout= other than 0")
+    elif not named:
+        what = f"boot waits {seconds} s for {whom}: each boot of a node {lacks} is that much longer"
+        yield SAY.warning(what, where, hint="use --any")
+
+
+def parse_options(words: Sequence[str]) -> dict[str, list[str]]:
+    """The options of a command line, each with its values; `-i X`, `--interface=X` and so on."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for word in words:
+        if word.startswith("-"):
+            name, is_set, value = word.lstrip("-").partition("=")
+            found.setdefault(name, []).extend([value] if is_set else [])
+        else:
+            found.setdefault(name, []).append(word)
+    return found
 
 
 def names_in(root: Root, folder: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.kernel.words import prove_words, size_of
-from tests.unit.proof.trees import kernel_files, make_tree, subject
+from tests.unit.proof.trees import Info, kernel_files, make_tree, subject
 
 ARC = ("8086:56a0", "Arc A770", "")
 RADEON = ("1002:7480", "Radeon RX 7600 XT", "gfx1102")
@@ -97,6 +97,34 @@ def test_an_option_that_the_driver_does_not_have(tmp_path: Path) -> None:
     assert told(tmp_path, "amdgpu.runpm=0") == []
     (what,) = told(tmp_path, "amdgpu.runpn=0")
     assert what == "amdgpu has no option runpn: the kernel ignores it"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("amdttm.pages_limit=9999999",), "amdttm.pages_limit does nothing"),
+        (("ttm.pages_limit=9999999",), ""),
+        # What is set for both names does what it should.
+        (("amdttm.pages_limit=9999999", "ttm.pages_limit=9999999"), ""),
+        (("radeon.dpm=1",), "radeon.dpm does nothing"),
+        (("radeon.dpm=1", "amdgpu.dpm=1"), ""),
+        # Of what is no driver nothing is known.
+        (("nouveau.modeset=0", "systemd.pages_limit=1", "i2c_core.dpm=1"), ""),
+    ],
+)
+def test_an_option_of_a_module_that_has_another_name_here(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    modules: dict[str, Info] = {
+        "kernel/amdgpu.ko.xz": {"parmtype": ["dpm:int"]},
+        "kernel/ttm.ko.xz": {"parmtype": ["pages_limit:ulong"]},
+        "kernel/systemd.ko.xz": {},
+        "kernel/i2c-core.ko.xz": {"parmtype": ["dpm:int"]},
+    }
+    needs = {"kernel/amdgpu.ko.xz": ["kernel/ttm.ko.xz"]}
+    make_tree(tmp_path, kernel_files(modules, needs=needs))
+    found = told(tmp_path, *words)
+    assert [said in what for what in found] == ([True] if said else [])
 
 
 def test_sizes() -> None:

@@ -18,12 +18,12 @@ from imagebuilder.proof.libraries.icd import SETTINGS
 from imagebuilder.proof.libraries.prove import parse_loads, prove_libraries
 from imagebuilder.recipe.expectations import Code, Expectations, ExpectedEngine, PythonWorks
 from tests.fixtures.elf import AARCH64, LOADER, make_elf
-from tests.unit.proof.trees import Link, facts, faults, make_tree, subject, warnings
+from tests.unit.proof.trees import Link, Program, facts, faults, make_tree, subject, warnings
 
 LIB = "/usr/lib/x86_64-linux-gnu"
 SITE = "/opt/vllm/lib/python3.13/site-packages"
 CARD = ("1002:7480", "Radeon", "gfx1102")
-Files = Mapping[str, bytes | str | Link]
+Files = Mapping[str, bytes | str | Link | Program]
 
 
 @dataclass(frozen=True)
@@ -330,3 +330,25 @@ def test_what_stands_in_for_a_vendor_is_told(tmp_path: Path) -> None:
     found = list(prove_libraries(asked))
     assert faults(found) == []
     assert warnings(found) == ["packages of nvidia are not from the vendor: a fixture of the tests"]
+
+
+def test_programs_that_overlays_declare(tmp_path: Path) -> None:
+    files: Files = {
+        "/usr/bin/good": Program("#!/bin/sh\n"),
+        "/bin/sh": Program(""),
+        "/usr/bin/text": "#!/bin/sh\n",
+        "/usr/bin/odd": Program("#!/usr/bin/tcl\n"),
+    }
+    programs = tuple(f"/usr/bin/{name}" for name in ("good", "text", "odd", "gcc"))
+    assert faults(proved(tmp_path, files, programs=programs)) == [
+        "an overlay declares the program /usr/bin/text, which is not executable",
+        "an overlay declares the program /usr/bin/odd, whose interpreter /usr/bin/tcl is not in "
+        "the image",
+        "an overlay declares the program /usr/bin/gcc, which is not in the image",
+    ]
+
+
+def test_a_program_that_lacks_a_library(tmp_path: Path) -> None:
+    files = {"/usr/bin/tool": program("libgone.so.1")}
+    (what, *_) = faults(proved(tmp_path, files, programs=("/usr/bin/tool",)))
+    assert what.startswith("libgone.so.1 is not in the image")

@@ -12,7 +12,7 @@ import pytest
 
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.process import Completed
-from imagebuilder.proof.privileges.files import find_devices
+from imagebuilder.proof.privileges.files import find_devices, starters
 from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.prove import preloaded, prove_privileges, with_parents
 from imagebuilder.proof.privileges.searched import (
@@ -321,6 +321,15 @@ def test_what_nobody_grants_is_a_fault_that_says_who_did_it(tmp_path: Path) -> N
     assert fault.what.endswith("(mode 4755), which no overlay grants")
     assert fault.evidence[0].said == "origin unknown"
     assert "`grants: {setuid: ['/usr/bin/tool']}`" in fault.hint
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "who"),
+    [(0o4755, 0, "any user"), (0o4750, 7, "any member of admins"), (0o4110, 0, "")],
+)
+def test_who_may_start_a_setuid_program(mode: int, group: int, who: str) -> None:
+    info = os.stat_result((stat.S_IFREG | mode, 1, 1, 1, 0, group, 0, 0, 0, 0))
+    assert starters(info, {0: "root", 7: "admins"}) == who
 
 
 def test_a_setuid_program_that_a_package_ships(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from imagebuilder.proof.services.settings import (
     CommandLine,
     prove_accepted,
     prove_processor,
+    prove_threads,
     prove_wrong,
 )
 from imagebuilder.proof.services.start import (
@@ -260,3 +261,35 @@ def test_what_a_driver_needs(key: str, value: str, kept: bool, tmp_path: Path) -
     confined = Confined(setting({key: value}, {}), (), serves=False, computes=True)
     nothing = Startup(frozenset(), {}, {}, ())
     assert bool(list(prove_confinement(Root(tmp_path), nothing, confined))) == kept
+
+
+@pytest.mark.parametrize(
+    ("quota", "words", "environment", "said"),
+    [
+        ("4s", (), {}, "may use 4 processors (CPUQuota= of a.service), but llama.cpp starts a thr"),
+        ("4s", ("-t", "-1"), {}, "a thread for each core"),
+        ("1s 500ms", ("--threads", "2"), {}, "may use 1.5 processors"),
+        ("8s", (), {"LLAMA_ARG_THREADS": "16"}, "starts 16 threads"),
+        ("8s", (), {"LLAMA_ARG_THREADS": "8"}, ""),
+        ("1min", ("-t", "48"), {}, ""),
+        ("infinity", (), {}, ""),
+        # A fault of its own.
+        ("500ms", (), {}, ""),
+    ],
+)
+def test_more_threads_than_processors(
+    quota: str, words: tuple[str, ...], environment: dict[str, str], said: str
+) -> None:
+    limited = setting({"CPUQuotaPerSecSec": quota}, {})
+    nothing = Startup(frozenset(), {}, {}, ())
+    found = warnings(prove_threads(nothing, limited, line(SERVER, *words, **environment), LLAMA))
+    assert [said in what for what in found] == ([True] if said else [])
+
+
+def test_the_processors_of_a_slice_count_too() -> None:
+    group = LoadedUnit("site.slice", ("/etc/site.slice",), {"CPUQuotaPerSecSec": ("2s",)}, {})
+    startup = Startup(frozenset(), {}, {"site.slice": group}, ())
+    (what,) = warnings(
+        prove_threads(startup, setting({"Slice": "site.slice"}, {}), line(SERVER), LLAMA)
+    )
+    assert "CPUQuota= of site.slice" in what

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.system.network import fits, prove_nic
+from imagebuilder.proof.system.network import fits, prove_nic, prove_waiting
+from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.root import Root
 from tests.unit.proof.trees import Content, Link, make_tree
 
@@ -89,3 +90,37 @@ def test_files_that_lose_the_address(
 )
 def test_patterns(patterns: str, values: tuple[str, ...], fitting: bool) -> None:  # noqa: FBT001
     assert fits(patterns, values) == fitting
+
+
+WAIT = "/usr/lib/systemd/systemd-networkd-wait-online"
+ONLINE = "systemd-networkd-wait-online.service"
+
+
+@pytest.mark.parametrize(
+    ("words", "level", "said"),
+    [
+        (("--any", "--timeout=30"), None, ""),
+        (("--any", "--ipv4", "--timeout=0"), None, ""),
+        (("--timeout=0",), Level.FAULT, "waits for every NIC for ever: a node with a NIC without"),
+        (("--timeout", "0"), Level.FAULT, "waits for every NIC for ever"),
+        (
+            ("--interface=eth0", "--timeout=0"),
+            Level.FAULT,
+            "for eth0 for ever: a node without eth0",
+        ),
+        (("-i", "eth0", "--any", "--timeout=0"), Level.FAULT, "waits for eth0 for ever"),
+        (("--interface=eth0",), None, ""),
+        ((), Level.WARNING, "boot waits 120 s for every NIC"),
+        (("--timeout=20",), Level.WARNING, "boot waits 20 s for every NIC"),
+    ],
+)
+def test_what_boot_waits_for(words: tuple[str, ...], level: Level | None, said: str) -> None:
+    unit = LoadedUnit(ONLINE, ("/etc/w.conf",), {}, {"ExecStart": (("/old",), (WAIT, *words))})
+    found = list(prove_waiting(Startup(frozenset((ONLINE,)), {}, {ONLINE: unit}, ())))
+    assert [one.level for one in found] == ([level] if level else [])
+    assert all(said in one.what for one in found)
+    assert list(prove_waiting(Startup(frozenset(), {}, {ONLINE: unit}, ()))) == []
+
+
+def test_boot_that_waits_for_nothing() -> None:
+    assert list(prove_waiting(Startup(frozenset((ONLINE,)), {}, {}, ()))) == []

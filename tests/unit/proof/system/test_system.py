@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from pydantic import JsonValue
 
 from imagebuilder.image.types import ImageLayer
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.accounts import prove_accounts
+from imagebuilder.proof.system.accounts import prove_accounts, prove_sudo
 from imagebuilder.proof.system.files import (
     prove_extensions,
     prove_log_in,
@@ -219,6 +221,41 @@ def test_a_host_key_for_what_sshd_offers(
     )
     found = faults(prove_accounts(asked))
     assert ["sshd refuses every client" in what for what in found] == ([True] if refused else [])
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "rule", "said"),
+    [
+        (0o4755, 0, 0, "me ALL=(ALL) NOPASSWD: ALL", ""),
+        (0o4110, 0, 0, "me ALL=(ALL) NOPASSWD: ALL",
+         "me may become root by sudo, but not execute /usr/bin/sudo: mode 4110, group root"),
+        (0o4110, 0, 0, "%admins ALL=(ALL) ALL", "me may become root by sudo"),
+        (0o4110, 0, 7, "%admins ALL=(ALL) ALL", ""),
+        (0o4110, 0, 0, "%others ALL=(ALL) ALL", ""),
+        (0o4110, 0, 0, "", ""),
+        (0o0755, 0, 0, "me ALL=(ALL) ALL", "sudo works for nobody: /usr/bin/sudo must be root's"),
+        (0o4755, 5, 0, "me ALL=(ALL) ALL", "sudo works for nobody"),
+    ],
+)  # fmt: skip
+def test_whoever_may_use_sudo_can_execute_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: int,
+    owner: int,
+    group: int,
+    rule: str,
+    said: str,
+) -> None:
+    files: dict[str, Content] = {
+        "/etc/passwd": PASSWD.format("/bin/bash"),
+        "/etc/group": "root:x:0:\nadmins:x:7:me\nothers:x:8:\nme:x:1000:\n",
+        "/etc/sudoers": f"root ALL=(ALL) ALL\n{rule}\n",
+        "/usr/bin/sudo": Program(),
+    }
+    info = os.stat_result((stat.S_IFREG | mode, 1, 1, 1, owner, group, 0, 0, 0, 0))
+    monkeypatch.setattr(Subject, "entries", {"/usr/bin/sudo": info})
+    found = faults(prove_sudo(subject(make_tree(tmp_path, files)), ["me"]))
+    assert [said in what for what in found] == ([True] if said else [])
 
 
 ACCEPTS = "ct state { established, related } accept\n"
