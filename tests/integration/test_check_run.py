@@ -89,12 +89,17 @@ def test_outcomes_and_messages(busybox: Path) -> None:
         @pytest.mark.boot
         def test_later():
             raise AssertionError
+
+        @pytest.mark.static
+        @pytest.mark.boot
+        def test_in_both_places():
+            pass
         """,
     )
     told = by_name(found)
     assert [check.name for check in found] == [
         "test_good", "test_parts[1]", "test_parts[2]", "test_command", "test_error",
-        "test_in_words", "test_skipped",
+        "test_in_words", "test_skipped", "test_in_both_places",
     ]  # fmt: skip
     assert told["test_good"] == (PASSED, "")
     assert told["test_parts[1]"] == (PASSED, "")
@@ -226,7 +231,6 @@ def test_a_selection_is_pytests(busybox: Path) -> None:
         ("def test_x(:\n", "cannot be imported: SyntaxError"),
         ("def helper(): pass\n", "has no checks"),
         ("def test_x(): pass\n", "test_x is marked neither way"),
-        ("@pytest.mark.static\n@pytest.mark.boot\ndef test_x(): pass\n", "boot and static"),
         ("@pytest.mark.statik\ndef test_x(): pass\n", "'statik' not found in `markers`"),
     ],
 )

@@ -70,6 +70,7 @@ def test_it_makes_builds_publishes_and_serves_a_project(installed: Installed, ro
         (installed.place, ("init", "nodes"), "mynode"),
         (project, ("setup", "--build", "--check"), "nothing is missing"),
         (project, ("build", "mynode"), "proved"),
+        (project, ("check", "mynode", "-k", "my-tools"), "1 passed"),
         (project, ("publish", "mynode", "--tree", os.fspath(room.tree.path)), "mynode@"),
     ):
         done = installed(*words, cwd=folder)
