@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError, WorkError
@@ -67,14 +66,17 @@ def sweep(top: Path) -> None:
             shutil.rmtree(path)
 
 
-def save_report(tree: Tree, report: Report, staged: Path) -> Path:
+def save_report(tree: Tree, report: Report, staged: Path, *, sent: bool = False) -> Path:
     """Make `staged` the report's folder, and return it.
 
-    Keeps the newest older reports and those that the gate needs, see find_kept().  Raises OSError;
-    then no report was saved.
+    Records which reports were there before, unless the report was `sent` by another machine.  Keeps
+    the newest older reports and those that the gate needs, see find_kept().  Raises OSError; then
+    no report was saved.
     """
     top = tree.reports(report.release)
     assert staged == top / f"{NEW}{report.id}", "begin_report() made another folder"
+    if not sent:
+        report = replace(report, after=tuple(names(top)))
     (staged / FILE).write_text(REPORT.render(report), encoding="utf-8")
     for path in staged.iterdir():
         path.chmod(0o644)
@@ -144,7 +146,22 @@ def read_reports(top: Path) -> FoundReports:
         except InputError as error:
             if (top / name).is_dir():  # otherwise it was just removed
                 faults.extend(error.faults)
-    return FoundReports(tuple(sorted(reports, key=lambda report: report.id)), tuple(faults))
+    return FoundReports(in_order(reports), tuple(faults))
+
+
+def in_order(reports: Iterable[Report]) -> tuple[Report, ...]:
+    """These reports, oldest first: by their ids, which begin with the time.
+
+    But a report is older than every report that its machine saved after it: the clock may have been
+    wrong, so a report may be dated in the future.
+    """
+    left = {(report.version, report.id): report for report in reports}
+    newest_first = []
+    while left:
+        older = {(each.version, name) for each in left.values() for name in each.after}
+        newest = max(left.keys() - older or left, key=lambda key: (key[1], key[0]))
+        newest_first.append(left.pop(newest))
+    return tuple(reversed(newest_first))
 
 
 def load_report(folder: Path) -> Report:
@@ -186,14 +203,9 @@ def list_reports(tree: Tree, name: str) -> FoundReports:
         )
     found = [read_reports(tree.reports(ReleaseName(profile, v))) for v in fitting]
     return FoundReports(
-        tuple(sorted((r for f in found for r in f.reports), key=lambda r: (when(r), r.id))),
+        in_order(report for each in found for report in each.reports),
         tuple(fault for f in found for fault in f.faults),
     )
-
-
-def when(report: Report) -> datetime:
-    """When it was started."""
-    return datetime.fromisoformat(report.started)
 
 
 def find_report(tree: Tree, name: str, id: str = "") -> Report:  # noqa: A002

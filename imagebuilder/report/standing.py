@@ -79,10 +79,10 @@ def find_standing(reports: Sequence[Report], digests: Mapping[str, str], root: s
     passed = [result for result in newest.values() if result.trial]
     same = [result for result in passed if result.trial and result.trial.root == root]
     if same:
-        last = max(same, key=lambda result: result.report.id)
+        last = max(same, key=lambda result: complete.index(result.report))
         return rest_on(last, State.PASSED, passed_how(same, last))
     if passed:
-        last = max(passed, key=lambda result: result.report.id)
+        last = max(passed, key=lambda result: complete.index(result.report))
         roots = sorted({r.trial.root for r in passed if r.trial})
         why = f"it was tested with its root over {' and '.join(roots)}, but its nodes use {root}"
         return rest_on(last, State.OTHER_ROOT, why)

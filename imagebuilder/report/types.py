@@ -174,6 +174,7 @@ class Report:
     `machine` is the name of the machine that ran it, empty in older reports.
     `sizes` are bytes by name: root, vmlinuz, initrd.img, root.squashfs, ...
     `files` are the check files that ran, with their sha256, by `group/file`.
+    `after` are the ids of the reports of the release that the machine had before.
     """
 
     id: str
@@ -192,6 +193,7 @@ class Report:
     static: tuple[Check, ...]
     trials: tuple[Trial, ...]
     machine: str = ""
+    after: tuple[str, ...] = ()
     __pydantic_config__ = ConfigDict(extra="forbid")  # the gate depends on it
 
     @property

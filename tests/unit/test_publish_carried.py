@@ -61,6 +61,15 @@ def line(report: Report, **logs: str) -> bytes:
     return json.dumps({"report": REPORT.encode(report), "logs": named}).encode() + b"\n"
 
 
+def test_a_report_that_arrives_later_is_not_newer_for_that(builder: Tree, node: Tree) -> None:
+    plant(builder, make_report(builder, NEW, 0))  # the clock was set back
+    plant(node, make_report(node, NEW, 5, verdict=NO_ROOT))
+    sent = find_carried(builder, ReleaseName(*NEW.split("@")), ())
+    assert len(take(node, NEW, pack_reports(builder, sent)).kept) == 2
+    there = find_reports(node, ReleaseName(*NEW.split("@")))
+    assert [report.id[-3:] for report in there] == ["01Z", "00Z", "05Z"]
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.decode import JsonFile
+from imagebuilder.digest import Json
 from imagebuilder.image.proof import Result
 from imagebuilder.image.types import decode_image, encode_image
 from imagebuilder.nightly.types import NIGHTLY_RUN, NightlyRun
@@ -20,14 +21,16 @@ WRITTEN = Path(__file__).parent / "written"
 
 
 @pytest.mark.parametrize(
-    ("name", "document"), [("report.json", REPORT), ("night.json", NIGHTLY_RUN)]
+    ("name", "document", "added"),
+    [("report.json", REPORT, {"after": []}), ("night.json", NIGHTLY_RUN, {})],
 )
 def test_a_record_is_read_and_written_as_it_was(
-    name: str, document: JsonFile[Report] | JsonFile[NightlyRun]
+    name: str, document: JsonFile[Report] | JsonFile[NightlyRun], added: dict[str, Json]
 ) -> None:
     path = WRITTEN / name
     box = document.load(path)
-    assert document.encode(box) == json.loads(path.read_text())  # type: ignore[arg-type]
+    before = json.loads(path.read_text())
+    assert document.encode(box) == {**before, **added}  # type: ignore[arg-type]
 
 
 def test_a_manifest_with_its_proof_keeps_its_bytes() -> None:

@@ -38,7 +38,7 @@ from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import Ui
 from imagebuilder.untrusted import fit
 
-# As `test` names them, when it begins: they are put in the order of their names.
+# As `test` names them, when it begins: the name begins with the time, by which they are ordered.
 ID = re.compile(r"(?P<begun>\d{8}T\d{6}Z)(-\d{1,10})?")
 BEGUN = "%Y%m%dT%H%M%SZ"
 AHEAD = timedelta(days=1)  # that the clock of a sender may be wrong
@@ -165,5 +165,5 @@ def keep(tree: Tree, report: Report, logs: dict[str, str]) -> bool:
     with begin_report(tree, report.release, report.id) as staged:
         for log, text in logs.items():
             (staged / log).write_text(text, encoding="utf-8")
-        save_report(tree, report, staged)
+        save_report(tree, report, staged, sent=True)
     return True

@@ -22,6 +22,7 @@ from imagebuilder.report.save import (
     begin_report,
     find_report,
     find_reports,
+    in_order,
     list_reports,
     load_report,
     read_logs,
@@ -155,6 +156,55 @@ def test_old_reports_go_but_not_what_the_gate_goes_by(tree: Tree) -> None:
     assert first.name in ids, "the newest that passed, and the only one of its bytes"
     assert len(ids) == 11
     assert "20260102T000000Z-1" not in ids
+
+
+def standing_of(tree: Tree) -> State:
+    """What the saved reports say about the release of the samples."""
+    return find_standing(find_reports(tree, passed().release), DIGESTS, "nfs").state
+
+
+def test_a_report_dated_in_the_future_counts_only_until_the_next_one(tree: Tree) -> None:
+    # As version 0 wrote them: nothing says what was there before.
+    old = keep(tree, passed("20261001T000000Z-1")) / "report.json"
+    ahead = keep(tree, failed("20300101T000000Z-1")) / "report.json"
+    for path in (old, ahead):
+        value = json.loads(path.read_text())
+        path.write_text(json.dumps({key: value[key] for key in value if key != "after"}))
+    assert standing_of(tree) is State.FAILED
+    keep(tree, passed("20261102T000000Z-1"))
+    assert standing_of(tree) is State.PASSED
+    assert find_report(tree, passed().profile).id == "20261102T000000Z-1"
+    keep(tree, failed("20261103T000000Z-1"))
+    assert standing_of(tree) is State.FAILED
+    for number in range(12):
+        keep(tree, passed(f"20261104T0000{number:02}Z-1"))
+    assert standing_of(tree) is State.PASSED
+    ids = [made.id for made in find_reports(tree, passed().release)]
+    assert ahead.parent.name not in ids
+    assert ids == sorted(ids)
+
+
+def test_a_report_of_a_clock_that_was_set_back_is_newer(tree: Tree) -> None:
+    keep(tree, passed("20261101T000000Z-1"))
+    keep(tree, failed("20200101T000000Z-1"))
+    assert standing_of(tree) is State.FAILED
+    keep(tree, passed("20200102T000000Z-1"))
+    keep(tree, report("20190101T000000Z-1", [trial("bios")]))  # another way
+    standing = find_standing(find_reports(tree, passed().release), DIGESTS, "nfs")
+    assert (standing.state, standing.report) == (State.PASSED, "20190101T000000Z-1")
+
+
+def test_reports_of_two_machines_are_in_the_order_of_their_times() -> None:
+    def made(id: str, *after: str) -> Report:  # noqa: A002
+        return replace(passed(id), after=after)
+
+    def ids(*reports: Report) -> str:
+        return "".join(each.id for each in in_order(reports))
+
+    assert ids(made("d"), made("a"), made("c"), made("b")) == "abcd"
+    assert ids(made("b", "z"), made("c"), made("a"), made("z", "a")) == "azbc"
+    assert ids(made("a", "b"), made("b", "a")) in ("ab", "ba"), "what is damaged ends too"
+    assert ids(made("a", "a"), made("b")) == "ab"
 
 
 def test_a_damaged_file_hides_no_other_report(tree: Tree) -> None:
