@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+MILLISECOND = 1_000_000  # in ns
 
 
 def entries_below(top: Path) -> Iterator[os.DirEntry[str]]:
@@ -39,3 +42,22 @@ def matching(top: Path, pattern: str) -> Iterator[Path]:
     """
     found = glob.iglob(pattern, root_dir=top, include_hidden=True)  # noqa: PTH207
     return (top / name for name in found)
+
+
+def date_last(path: Path, others: Iterable[Path]) -> None:
+    """Make `path`, which was made after `others`, the newest of them by its time (mtime).
+
+    The clock may have been wrong: others that are newer get an earlier time, and stay in order.
+    The time of `path` does not change.  Others that disappear are skipped.
+    """
+    times: list[tuple[int, Path]] = []
+    for other in others:
+        with contextlib.suppress(OSError):
+            if other != path:
+                times.append((other.stat().st_mtime_ns, other))
+    limit = path.stat().st_mtime_ns
+    for time, other in sorted(times, reverse=True):
+        limit = min(time, limit - MILLISECOND)
+        if time != limit:
+            with contextlib.suppress(OSError):
+                os.utime(other, ns=(limit, limit))

@@ -2,7 +2,7 @@
 """The history of nightly runs, FOLDER/nights/ID.json, and of each profile over time.
 
 An id begins with the time, so ids sort by time.  A clock that jumped may give a run an id in the
-future: it stays the newest of the old runs, and the current run is newer than all of them.
+future: once another run was saved, runs with later ids than that one count as the oldest.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from imagebuilder.nightly.types import NIGHTLY_RUN, Ending, NightlyRun, ProfileR
 
 RUNS_FOLDER = "nights"
 SUFFIX = ".json"
+LATEST = "latest.json"
 ID = re.compile(r"\d{8}T\d{6}Z-\d{1,10}")
 
 
@@ -78,9 +79,22 @@ class FoundRuns:
 
 
 def find_ids(folder: Path) -> list[str]:
-    """The ids of all runs in a folder, oldest first, even if unreadable."""
+    """The ids of all runs in a folder, oldest first, even if unreadable.
+
+    The run that was saved last is the newest: the clock of runs with later ids was wrong.
+    """
     names = (path.name for path in (folder / RUNS_FOLDER).glob(f"*{SUFFIX}"))
-    return sorted(name.removesuffix(SUFFIX) for name in names if is_id(name.removesuffix(SUFFIX)))
+    ids = (name.removesuffix(SUFFIX) for name in names)
+    latest = find_latest(folder)
+    return sorted(filter(is_id, ids), key=lambda each: (not latest or each <= latest.id, each))
+
+
+def find_latest(folder: Path) -> NightlyRun | None:
+    """The run that was saved last, whatever its id; None if unreadable."""
+    try:
+        return NIGHTLY_RUN.load(folder / LATEST)
+    except InputError:
+        return None
 
 
 def is_id(text: str) -> bool:

@@ -23,14 +23,13 @@ from imagebuilder.nightly.commit import commit_locks
 from imagebuilder.nightly.context import Attempt, Boot, Nightly
 from imagebuilder.nightly.exclusive import single_run, sweep_leftovers
 from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
-from imagebuilder.nightly.history import RUNS_FOLDER, find_ids, read_runs
+from imagebuilder.nightly.history import RUNS_FOLDER, find_ids, find_latest, read_runs
 from imagebuilder.nightly.profile import run_profile
 from imagebuilder.nightly.retry import find_waits, merged
 from imagebuilder.nightly.rollout import roll_out
-from imagebuilder.nightly.save import LATEST, save_run
+from imagebuilder.nightly.save import save_run
 from imagebuilder.nightly.space import prune
 from imagebuilder.nightly.types import (
-    NIGHTLY_RUN,
     Ending,
     NightlyOptions,
     NightlyRun,
@@ -315,14 +314,6 @@ def boot_test(overlays: Mapping[str, Path]) -> Boot:
     return boot
 
 
-def find_latest(folder: Path) -> NightlyRun | None:
-    """The run that was saved last, whatever its id; None if unreadable."""
-    try:
-        return NIGHTLY_RUN.load(folder / LATEST)
-    except InputError:
-        return None
-
-
 def find_killed(folder: Path, latest: NightlyRun | None, id: str) -> NightlyRun | None:  # noqa: A002
     """The run before the run `id`, which is not saved yet, if that never finished.
 
@@ -331,7 +322,7 @@ def find_killed(folder: Path, latest: NightlyRun | None, id: str) -> NightlyRun 
     """
     if latest and not latest.finished:
         return latest
-    older = [each for each in find_ids(folder) if each < id]
+    older = sorted(each for each in find_ids(folder) if each < id)
     return next((each for each in read_runs(folder, older[-1:]).runs if not each.finished), None)
 
 

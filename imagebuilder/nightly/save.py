@@ -21,6 +21,7 @@ from pathlib import Path
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import make_folder, place_file
 from imagebuilder.nightly.history import (
+    LATEST,
     RUNS_FOLDER,
     SUFFIX,
     find_ids,
@@ -41,7 +42,7 @@ from imagebuilder.report.page import render_page
 from imagebuilder.report.save import find_report, read_end, read_logs, report_folder
 from imagebuilder.tree import Tree
 
-INDEX, LATEST = "index.html", "latest.json"
+INDEX = "index.html"
 SHOWN = 60  # runs in the history; months show the others
 KEPT = 400  # runs
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.files import close, filling, keep_file, make_folder, move_in, scratch, sync_all
-from imagebuilder.folders import matching, paths_below
+from imagebuilder.folders import date_last, matching, paths_below
 from imagebuilder.locks import file_lock
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.validate import suggest
@@ -123,7 +123,10 @@ class Store:
         return (exact or fitting)[0]
 
     def made_at(self, image: ImageRef) -> tuple[float, str]:
-        """When the image entered this store (its ref's time), then its version."""
+        """When the image entered this store (its ref's time), then its version.
+
+        If the clock was wrong, the next image corrects the time: see commit_image().
+        """
         return ((self.path / "refs" / "heads" / image.ref).stat().st_mtime, image.version)
 
     def read(self, commit: str, path: str) -> str:
@@ -220,6 +223,8 @@ class Store:
                 (tree / name).unlink()
         image = ImageRef(profile, version, self.commit(tree, epoch=epoch, base=base))
         self.bind(image.ref, image.commit)
+        place = self.path / "refs" / "heads" / image.ref
+        date_last(place, place.parent.iterdir())
         return image
 
     def remove(self, ref: str) -> None:

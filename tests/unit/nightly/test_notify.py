@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
+from imagebuilder.nightly.history import LATEST, find_latest
 from imagebuilder.nightly.message import headline
 from imagebuilder.nightly.notify import find_kind, notify_run
-from imagebuilder.nightly.run import RunRecord, find_killed, find_latest
-from imagebuilder.nightly.save import LATEST, save_run
+from imagebuilder.nightly.run import RunRecord, find_killed
+from imagebuilder.nightly.save import save_run
 from imagebuilder.nightly.site import find_report_folder, load_nightly
 from imagebuilder.nightly.types import Ending, NightlyRun, NightlyStage
 from imagebuilder.notify.receivers import find_receivers, load_notify, make_mail

@@ -185,6 +185,20 @@ def test_a_clock_that_jumped_hides_no_night(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "latest.json").read_text())["id"] == now.id
 
 
+def test_a_night_dated_in_the_future_does_not_stay_the_newest(tmp_path: Path) -> None:
+    ahead = night(unchanged(), started=FIRST + 4000 * DAY)
+    nights = [night(unchanged(), started=FIRST + n * DAY) for n in range(3)]
+    for one in (ahead, *nights):
+        save_run(one, tmp_path)
+    assert find_ids(tmp_path) == [ahead.id, *(one.id for one in nights)]
+    text = (tmp_path / "index.html").read_text()
+    shown = re.findall(r'<th scope="row"><a href="nights/([^"]+)\.html', text)
+    assert shown == [*(one.id for one in reversed(nights)), ahead.id]
+    back = night(unchanged(), started=FIRST - 4000 * DAY)
+    save_run(back, tmp_path)
+    assert find_ids(tmp_path)[-1] == back.id
+
+
 def test_nights_are_kept_for_a_year(tmp_path: Path) -> None:
     (tmp_path / "nights").mkdir()
     for number in range(KEPT + 1):
