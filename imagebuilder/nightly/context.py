@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
-from imagebuilder.nightly.faults import fault_of
+from imagebuilder.nightly.faults import fault_of, in_a_line
 from imagebuilder.nightly.history import RUNS_FOLDER
 from imagebuilder.nightly.retry import is_full
 from imagebuilder.nightly.types import Ending, NightlyOptions, NightlyStage, ProfileRun
@@ -95,5 +95,8 @@ class Attempt:
         self.known = replace(self.known, ending=ending)
 
     def fail(self, error: BaseException, log: str) -> None:
+        """Record the error that ended it, and keep one that ended an earlier part as a warning."""
+        if self.known.fault:
+            self.warn(f"had failed before: {in_a_line(self.known.fault)}")
         self.retry = self.retry or is_full(error)
         self.known = replace(self.known, ending=Ending.FAILED, fault=fault_of(error), log=log)

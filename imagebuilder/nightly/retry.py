@@ -40,14 +40,16 @@ def merged(first: ProfileRun, later: ProfileRun) -> ProfileRun:
     """The result of a profile after another attempt: the better of its endings.
 
     A failed attempt does not undo what an earlier one released, and an attempt that found nothing
-    newer changes nothing.
+    newer changes nothing.  The fault that the result does not have becomes a warning.
     """
     told = later
     if first.ending in SETTLED and later.ending not in SETTLED:
-        told = replace(first, warnings=())
-    warnings = list(first.warnings)
-    if first.failed and not later.failed and first.fault:
-        warnings.append(f"tried again after: {in_a_line(first.fault)}")
+        told = replace(first, log=later.log)
+    faults = []
+    if first.fault and first.fault != told.fault:
+        faults.append(f"tried again after: {in_a_line(first.fault)}")
+    if later.fault and later.fault != told.fault:
+        faults.append(f"the next attempt failed in stage {later.stage}: {in_a_line(later.fault)}")
     return replace(
         told,
         seconds={
@@ -59,5 +61,5 @@ def merged(first: ProfileRun, later: ProfileRun) -> ProfileRun:
         published=first.published + later.published,
         candidate=later.candidate,
         stable=later.stable,
-        warnings=tuple(dict.fromkeys((*warnings, *later.warnings))),
+        warnings=tuple(dict.fromkeys((*first.warnings, *faults, *later.warnings))),
     )

@@ -285,10 +285,14 @@ def with_channels(known: ProfileRun, tree: Tree) -> ProfileRun:
 
 
 def write_log(nightly: Nightly, profile: str, text: str) -> str:
-    """Save the details of a failure; returns the file, or "" if it cannot be written."""
+    """Add the details of a failure to those of earlier attempts.
+
+    Returns the file, or "" if it cannot be written.
+    """
     path = nightly.beside(profile, "log")
     try:
-        path.write_text(f"{text}\n")
+        with path.open("a") as log:
+            log.write(f"{text}\n")
     except OSError:
         return ""
     return os.fspath(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from imagebuilder.lock.types import Lock
 from imagebuilder.nightly.choose import LockChoice
 from imagebuilder.nightly.context import Attempt, Nightly
 from imagebuilder.nightly.profile import accept, refuse
-from imagebuilder.nightly.run import RunRecord, boot_test
+from imagebuilder.nightly.run import RunRecord, boot_test, write_log
 from imagebuilder.nightly.space import find_readable
 from imagebuilder.nightly.types import NightlyOptions
 from imagebuilder.nightly.upstream import Upstream
@@ -64,6 +65,15 @@ def test_a_refused_lock_is_kept_whole_or_not_at_all(
     assert "could not keep the refused lock" in attempt.known.warnings[0]
     refuse(attempt, nightly, first_lock)
     assert load_lock(place) == first_lock
+
+
+def test_the_log_has_every_attempt(nightly: Nightly) -> None:
+    assert write_log(nightly, "tested", "mirror is not reachable") == ""
+    place = nightly.beside("tested", "log")
+    place.parent.mkdir(parents=True)
+    for text in ("mirror is not reachable", "script failed"):
+        assert write_log(nightly, "tested", text) == os.fspath(place)
+    assert place.read_text() == "mirror is not reachable\nscript failed\n"
 
 
 def test_a_damaged_refused_lock_does_not_keep_old_images(tmp_path: Path, first_lock: Lock) -> None:

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import errno
+import io
 from dataclasses import replace
 
 import pytest
 
 from imagebuilder.errors import Fault, FullError, HostError, InputError, WorkError
+from imagebuilder.nightly.context import Attempt
 from imagebuilder.nightly.retry import find_waits, is_full, merged
 from imagebuilder.nightly.types import Ending, NightlyStage, ProfileRun
+from imagebuilder.ui import Ui
 
 AWAY = ProfileRun(
     "rx", Ending.FAILED, NightlyStage.LOCK, {NightlyStage.LOCK: 1.0},
@@ -64,16 +67,41 @@ def test_two_releases_in_one_night() -> None:
     assert told.warnings == OLD.warnings
 
 
-@pytest.mark.parametrize("later", [AWAY, SAME])
-def test_nothing_is_taken_back(later: ProfileRun) -> None:
+@pytest.mark.parametrize(
+    ("later", "warnings"),
+    [
+        (
+            replace(AWAY, log="a.log", warnings=("no room",)),
+            ("the next attempt failed in stage lock: debian: mirror is not reachable", "no room"),
+        ),
+        (SAME, ()),
+    ],
+)
+def test_nothing_is_taken_back_and_a_fault_is_told(
+    later: ProfileRun, warnings: tuple[str, ...]
+) -> None:
     told = merged(OLD, later)
     assert (told.ending, told.version, told.fault) == (Ending.PROMOTED, "2", None)
     assert told.reasons == OLD.reasons
-    assert told.warnings == OLD.warnings
+    assert told.warnings == (*OLD.warnings, *warnings)
+    assert told.log == later.log
 
 
-def test_two_failures_are_the_second() -> None:
+def test_two_failures_are_the_second_and_the_first_is_told() -> None:
     later = replace(AWAY, stage=NightlyStage.BUILD, fault=Fault("", "script failed"))
     told = merged(AWAY, later)
     assert (told.ending, told.stage, told.fault) == (Ending.FAILED, NightlyStage.BUILD, later.fault)
-    assert told.warnings == ()
+    assert told.warnings == ("tried again after: debian: mirror is not reachable",)
+    assert merged(AWAY, AWAY).warnings == ()
+    third = merged(told, AWAY)
+    assert third.fault == AWAY.fault
+    assert third.warnings == (*told.warnings, "tried again after: script failed")
+
+
+def test_a_roll_out_that_fails_hides_no_earlier_failure() -> None:
+    attempt = Attempt("rx", Ui(io.StringIO()))
+    attempt.fail(WorkError("script failed"), "")
+    assert not attempt.known.warnings
+    attempt.fail(WorkError("no node follows it"), "")
+    assert attempt.known.fault == Fault("", "no node follows it")
+    assert attempt.known.warnings == ("had failed before: script failed",)
