@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -140,23 +139,28 @@ def install_timer(
 def run_and_notify(common: Context, options: NightlyOptions, tree: Path) -> NightlyRun:
     from imagebuilder.cli.rollout import reported_by_web
     from imagebuilder.fleet.rollout.message import report_interruptions, telling
-    from imagebuilder.nightly.notify import messages_file, notify_run
+    from imagebuilder.nightly.notify import messages_file, telling_run
     from imagebuilder.nightly.run import run_nightly
     from imagebuilder.notify.kept import notifying_kept
     from imagebuilder.notify.receivers import find_receivers, load_notify
+    from imagebuilder.rights import check_root
     from imagebuilder.tree import make_tree
 
+    check_root("a nightly run")
     receivers = find_receivers(load_notify(common.settings, os.environ), os.environ)
-    opened = make_tree(tree)
     kept = messages_file(common.settings.state)
-    with notifying_kept(kept, receivers, common.ui.warn) as notifier:
+    with (
+        notifying_kept(kept, receivers, common.ui.warn) as notifier,
+        telling_run(options, notifier) as tell,
+    ):
+        opened = make_tree(tree)
         report_interruptions(opened, telling(notifier), reported_by_web(common, opened))
         return run_nightly(
             options,
             common.settings,
             opened,
             common.ui,
-            told=partial(notify_run, folder=options.folder, notifier=notifier),
+            told=tell,
             tell_rollout=telling(notifier),
         )
 

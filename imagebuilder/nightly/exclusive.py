@@ -17,17 +17,22 @@ from imagebuilder.store.workplace import sweep
 from imagebuilder.tree import Tree
 
 
+class RunningError(HostError):
+    """Another nightly run is in progress."""
+
+
 @contextmanager
 def single_run(state: Path, name: str) -> Iterator[None]:
     """Be the only nightly run on this builder; `name` identifies it to others.
 
-    The kernel releases the lock with the process.  Raises HostError that names the other run.
+    The kernel releases the lock with the process.  Raises RunningError that names the other
+    run.
     """
     path = state / "locks" / "nightly"
 
     def refuse() -> None:
         who = read_text(path).strip()
-        raise HostError(
+        raise RunningError(
             f"another nightly run is in progress: {who or 'it has just begun'}",
             where=os.fspath(path),
             hint="wait until it has finished, or run systemctl stop imagebuilder-nightly",

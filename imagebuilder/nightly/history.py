@@ -8,13 +8,16 @@ future: once another run was saved, runs with later ids than that one count as t
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
+from imagebuilder import __version__
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.nightly.types import NIGHTLY_RUN, Ending, NightlyRun, ProfileRun
 
@@ -76,6 +79,18 @@ class FoundRuns:
 
     runs: tuple[NightlyRun, ...]
     faults: tuple[Fault, ...] = ()
+
+
+def begin_run(profiles: tuple[str, ...]) -> NightlyRun:
+    """A run of this process that begins now."""
+    started = datetime.now(UTC)
+    return NightlyRun(
+        id=f"{started:%Y%m%dT%H%M%SZ}-{os.getpid()}",
+        started=started.isoformat(timespec="seconds"),
+        host=platform.node(),
+        tool=__version__,
+        planned=profiles,
+    )
 
 
 def find_ids(folder: Path) -> list[str]:

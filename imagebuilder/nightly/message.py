@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from imagebuilder.digest import Json
+from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.types import Ending, NightlyRun, ProfileRun
 from imagebuilder.notify.types import one_line
@@ -65,6 +66,22 @@ def render_message(run: NightlyRun, page: Path) -> str:
         *(f"warning: {one_line(text)}" for text in run.warnings),
         "",
         f"Full report: {page}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def render_not_started(run: NightlyRun, fault: Fault) -> str:
+    """A run that could not start as plain text."""
+    lines = [
+        "the nightly run could not start",
+        f"nightly run of {start_of(run)} on {one_line(run.host)}",
+        "",
+        *(f"  {line}" for line in clean_lines(str(fault)).splitlines()),
+        "",
+        *(f"{one_line(name)}: not done" for name in run.planned),
+        "",
+        "Nothing was recorded: this run has no report and is not in the history.",
+        "While this continues, you get this message every 12 hours at most.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Protocol
 
-from imagebuilder import __version__
 from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
 from imagebuilder.lock.file import load_lock
@@ -23,7 +21,13 @@ from imagebuilder.nightly.commit import commit_locks
 from imagebuilder.nightly.context import Attempt, Boot, Nightly
 from imagebuilder.nightly.exclusive import single_run, sweep_leftovers
 from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
-from imagebuilder.nightly.history import RUNS_FOLDER, find_ids, find_latest, read_runs
+from imagebuilder.nightly.history import (
+    RUNS_FOLDER,
+    begin_run,
+    find_ids,
+    find_latest,
+    read_runs,
+)
 from imagebuilder.nightly.profile import run_profile
 from imagebuilder.nightly.retry import find_waits, merged
 from imagebuilder.nightly.rollout import roll_out
@@ -73,24 +77,17 @@ def run_nightly(
     `tree` was made by make_tree().  `boot` tests a release and saves its report (default: as
     imagebuilder test does); `wait` waits for some seconds; `told` is called once with the complete
     run, even if it is interrupted, before its record counts as finished; `tell_rollout` for each
-    status of a roll-out.  The result says what happened to each profile.  Raises HostError if
-    another run is in progress or we are not root, and passes on KeyboardInterrupt.
+    status of a roll-out.  The result says what happened to each profile.  Raises RunningError if
+    another run is in progress, RootError if we are not root, OSError if the state cannot be
+    written, and passes on KeyboardInterrupt.
     """
     check_root("a nightly run")
-    started = datetime.now(UTC)
-    id = f"{started:%Y%m%dT%H%M%SZ}-{os.getpid()}"  # noqa: A001
-    with single_run(settings.state, f"run {id}"):
-        run = NightlyRun(
-            id=id,
-            started=started.isoformat(timespec="seconds"),
-            host=platform.node(),
-            tool=__version__,
-            planned=options.profiles,
-        )
+    run = begin_run(options.profiles)
+    with single_run(settings.state, f"run {run.id}"):
         record = RunRecord(run, options.folder, tree, ui)
         upstream = Upstream(find_archives(settings, record), settings.cache, ui)
         boot = boot or boot_test(settings.find_overlays())
-        nightly = Nightly(options, settings, tree, ui, boot, upstream, id, wait, tell_rollout)
+        nightly = Nightly(options, settings, tree, ui, boot, upstream, run.id, wait, tell_rollout)
         try:
             run_stages(record, nightly)
         except KeyboardInterrupt as error:
