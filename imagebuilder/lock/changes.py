@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.types import Lock, LockedPackage
@@ -67,6 +67,21 @@ def find_changes(
         change_of(name, before.get(name, ""), after.get(name, ""), packages, sources, suites)
         for name in names
     ]
+    return tuple(sorted(changes, key=lambda change: (not change.security, change.name)))
+
+
+def join_changes(
+    first: Sequence[PackageChange], later: Sequence[PackageChange]
+) -> tuple[PackageChange, ...]:
+    """What differs after both: `later` begins with the lock that `first` led to."""
+    found = {change.name: change for change in first}
+    for change in later:
+        before = found.get(change.name, change)
+        secure = change if change.security or not change.new else before
+        found[change.name] = replace(
+            change, old=before.old, security=secure.security, suite=secure.suite
+        )
+    changes = (change for change in found.values() if change.old != change.new)
     return tuple(sorted(changes, key=lambda change: (not change.security, change.name)))
 
 

@@ -54,10 +54,13 @@ class Nightly:
 class Attempt:
     """A profile in progress: `known` is its result so far.
 
-    `retry` is whether another attempt in the same run may get further.
+    `retry` is whether another attempt in the same run may get further.  `save` saves the progress.
     """
 
-    def __init__(self, profile: str, ui: Ui) -> None:
+    def __init__(
+        self, profile: str, ui: Ui, save: Callable[[ProfileRun], None] = lambda _: None
+    ) -> None:
+        self._save = save
         self.known = ProfileRun(profile, Ending.FAILED, NightlyStage.LOCK)
         self.retry = False
         self._ui = ui
@@ -75,6 +78,10 @@ class Attempt:
             yield
         finally:
             self.add_seconds(stage, monotonic() - start)
+
+    def save(self) -> None:
+        """Save the progress before a change: if we are killed after it, the next run reports it."""
+        self._save(self.known)
 
     def add_seconds(self, stage: NightlyStage, seconds: float) -> None:
         seconds_by_stage = {**self.known.seconds}

@@ -27,7 +27,7 @@ from imagebuilder.image.types import read_image
 from imagebuilder.lock.file import find_lock, make_lock_file, render_lock
 from imagebuilder.lock.types import Lock
 from imagebuilder.locks import file_lock
-from imagebuilder.nightly.choose import LockChoice, choose_lock
+from imagebuilder.nightly.choose import LockChoice, choose_lock, digest_of_lock
 from imagebuilder.nightly.context import Attempt, Nightly
 from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
 from imagebuilder.nightly.space import check_space, measure_tree
@@ -229,6 +229,7 @@ def publish_image(attempt: Attempt, nightly: Nightly, source: Store, release: Re
     with attempt.at(NightlyStage.PUBLISH):
         before = measure_tree(nightly.tree)
         image = source.image(str(release))
+        attempt.save()
         done = publish(source, image, nightly.tree, nightly.ui, channel=CANDIDATE)
         grown = measure_tree(nightly.tree) - before if done.made or done.packed else 0
         attempt.known = replace(attempt.known, published=attempt.known.published + grown)
@@ -284,6 +285,7 @@ def promote_release(attempt: Attempt, nightly: Nightly, release: ReleaseName) ->
     if not nightly.options.promote or tell_hold(attempt, nightly, release):
         return Ending.FRESH
     with attempt.at(NightlyStage.PROMOTE):
+        attempt.save()
         moved = promote(nightly.tree, str(release), nightly.ui)
         nightly.ui.note(moved.render())
     return Ending.PROMOTED
@@ -305,6 +307,8 @@ def accept(attempt: Attempt, nightly: Nightly, lock: Lock, chosen: LockChoice) -
     if find_lock(path) != chosen.file:
         attempt.warn("the lock file was changed in the meantime; keeping that version")
         return
+    attempt.known = replace(attempt.known, lock=digest_of_lock(lock))
+    attempt.save()
     make_lock_file(lock, path)
     with suppress(OSError):  # refused in an earlier attempt; a report folder may be read-only
         nightly.beside(attempt.profile, "lock").unlink()

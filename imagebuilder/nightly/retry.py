@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from imagebuilder.errors import FullError
 from imagebuilder.files import is_disk_full
+from imagebuilder.lock.changes import join_changes
 from imagebuilder.nightly.faults import in_a_line
 from imagebuilder.nightly.types import Ending, NightlyStage, ProfileRun
 
@@ -42,9 +43,8 @@ def merged(first: ProfileRun, later: ProfileRun) -> ProfileRun:
     A failed attempt does not undo what an earlier one released, and an attempt that found nothing
     newer changes nothing.  The fault that the result does not have becomes a warning.
     """
-    told = later
-    if first.ending in SETTLED and later.ending not in SETTLED:
-        told = replace(first, log=later.log)
+    stays = first.ending in SETTLED and later.ending not in SETTLED
+    told = replace(first, log=later.log) if stays else later
     faults = []
     if first.fault and first.fault != told.fault:
         faults.append(f"tried again after: {in_a_line(first.fault)}")
@@ -52,6 +52,12 @@ def merged(first: ProfileRun, later: ProfileRun) -> ProfileRun:
         faults.append(f"the next attempt failed in stage {later.stage}: {in_a_line(later.fault)}")
     return replace(
         told,
+        ending=ending_of(told, first, later.stable),
+        changes=join_changes(
+            first.changes if stays or first.lock else (),
+            later.changes if not stays or later.lock else (),
+        ),
+        lock=later.lock or first.lock,
         seconds={
             stage: round(first.seconds.get(stage, 0.0) + later.seconds.get(stage, 0.0), 3)
             for stage in NightlyStage
@@ -63,3 +69,13 @@ def merged(first: ProfileRun, later: ProfileRun) -> ProfileRun:
         stable=later.stable,
         warnings=tuple(dict.fromkeys((*first.warnings, *faults, *later.warnings))),
     )
+
+
+def ending_of(told: ProfileRun, first: ProfileRun, stable: str) -> Ending:
+    """The ending of the result `told`; what the first attempt made is not news to the later one."""
+    if told.ending not in (Ending.UNCHANGED, Ending.FRESH) or not told.version:
+        return told.ending
+    if stable == told.version and first.stable != stable:
+        return Ending.PROMOTED
+    made = first.version == told.version and first.previous != told.version
+    return Ending.FRESH if made else told.ending

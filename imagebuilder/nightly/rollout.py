@@ -71,6 +71,7 @@ def begin(attempt: Attempt, nightly: Nightly, wanted: NightlyRollout, last: Roll
         with attempt.at(NightlyStage.ROLLOUT):
             if not stable or not find_followers(load_nodes(tree), profile, stable, last):
                 attempt.explain("promoting it at once: no node follows its stable yet")
+                attempt.save()
                 nightly.ui.note(promote(tree, str(release), nightly.ui).render())
                 attempt.end(Ending.PROMOTED)
                 return

@@ -24,11 +24,10 @@ from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
 from imagebuilder.nightly.history import (
     RUNS_FOLDER,
     begin_run,
-    find_ids,
     find_latest,
-    read_runs,
 )
 from imagebuilder.nightly.profile import run_profile
+from imagebuilder.nightly.resume import find_killed, find_untold, render_untold
 from imagebuilder.nightly.retry import find_waits, merged
 from imagebuilder.nightly.rollout import roll_out
 from imagebuilder.nightly.save import save_run
@@ -129,16 +128,36 @@ class RunRecord:
     def find(self, profile: str) -> ProfileRun | None:
         return next((each for each in self.run.profiles if each.profile == profile), None)
 
+    def resume(self, killed: NightlyRun, settings: Settings) -> None:
+        """Take over what a killed run could not report; what it did is reported as done here."""
+        self.after_kill = True
+        self.run = replace(self.run, untold=find_untold(killed, settings))
+        self.warn(f"run {killed.id} never finished: it was killed, or the power failed")
+
+    def begin(self, known: ProfileRun) -> None:
+        """Save the progress of a profile that is about to change something."""
+        begun = self.after_earlier(with_channels(known, self._tree))
+        self.run = replace(self.run, begun=begun)
+        self.save()
+
     def add(self, done: ProfileRun) -> None:
         """Record a finished attempt of a profile, merged with an earlier one."""
-        first = self.find(done.profile)
-        self.put(merged(first, done) if first else done)
+        done = self.after_earlier(done)
+        untold = tuple(each for each in self.run.untold if each.profile != done.profile)
+        self.run = replace(self.run, untold=untold)
+        self.put(done)
+
+    def after_earlier(self, done: ProfileRun) -> ProfileRun:
+        """An attempt merged with an earlier one of this run, or of a killed one."""
+        untold = (each for each in self.run.untold if each.profile == done.profile)
+        first = self.find(done.profile) or next(untold, None)
+        return merged(first, done) if first else done
 
     def put(self, done: ProfileRun) -> None:
         """Record the progress of a profile."""
         known = {profile.profile: profile for profile in self.run.profiles}
         known[done.profile] = done
-        self.run = replace(self.run, profiles=tuple(known.values()))
+        self.run = replace(self.run, profiles=tuple(known.values()), begun=None)
         self.save()
 
     def interrupt(self, error: KeyboardInterrupt) -> None:
@@ -161,6 +180,8 @@ class RunRecord:
         If we are killed before `told` has written down what it sends, the run is not finished, and
         the next one tells of it.
         """
+        for text in (text for done in self.run.untold for text in render_untold(done)):
+            self.warn(text)
         self.save()
         self.run = replace(self.run, finished=True)
         told(self.run, after_kill=self.after_kill)
@@ -172,8 +193,7 @@ def run_stages(record: RunRecord, nightly: Nightly) -> None:
     settings, options = nightly.settings, nightly.options
     before = find_latest(options.folder)
     if killed := find_killed(options.folder, before, nightly.id):
-        record.after_kill = True
-        record.warn(f"run {killed.id} never finished: it was killed, or the power failed")
+        record.resume(killed, settings)
     record.save()
     with guarded(record, "could not remove what killed commands left"):
         sweep_leftovers(settings, nightly.tree)
@@ -234,7 +254,7 @@ def process(profile: str, record: RunRecord, nightly: Nightly) -> bool:
 
     Every error is recorded.  Passes on KeyboardInterrupt, which is recorded too.
     """
-    attempt = Attempt(profile, nightly.ui)
+    attempt = Attempt(profile, nightly.ui, record.begin)
     attempt.known = replace(attempt.known, previous=find_version(nightly.tree, profile, CANDIDATE))
     nightly.ui.note(f"{profile}:")
     work_on(attempt, nightly, run_profile, record.add)
@@ -243,7 +263,7 @@ def process(profile: str, record: RunRecord, nightly: Nightly) -> bool:
 
 def roll_out_within(profile: str, record: RunRecord, nightly: Nightly) -> None:
     """Roll out one profile; errors are handled as in process()."""
-    attempt = Attempt(profile, nightly.ui)
+    attempt = Attempt(profile, nightly.ui, record.put)
     if known := record.find(profile):
         attempt.known = known
         work_on(attempt, nightly, roll_out, record.put)
@@ -313,18 +333,6 @@ def boot_test(overlays: Mapping[str, Path]) -> Boot:
         return try_release(tree, str(release), overlays, GateOptions(), ui)
 
     return boot
-
-
-def find_killed(folder: Path, latest: NightlyRun | None, id: str) -> NightlyRun | None:  # noqa: A002
-    """The run before the run `id`, which is not saved yet, if that never finished.
-
-    `latest` was saved last, whatever its id.  A run that was killed while it was saved for the
-    first time is only in its own file.
-    """
-    if latest and not latest.finished:
-        return latest
-    older = sorted(each for each in find_ids(folder) if each < id)
-    return next((each for each in read_runs(folder, older[-1:]).runs if not each.finished), None)
 
 
 def newest_epoch(settings: Settings) -> int:

@@ -53,7 +53,8 @@ class ProfileRun:
     candidate before it; `candidate` and `stable` are where those channels point at the end ("" for
     nowhere).  `published` are bytes added to the netboot tree, `size` those of the root.  `proof`
     is the proof's headline, `report` the id of the boot test's report.  `log` is a file in the
-    run's folder with the details of a failure.
+    run's folder with the details of a failure.  `lock` is the digest of the lock that it wrote to
+    the lock file, or was about to write; "" for none.
     """
 
     profile: str
@@ -73,6 +74,7 @@ class ProfileRun:
     proof: str = ""
     report: str = ""
     warnings: tuple[str, ...] = ()
+    lock: str = ""
 
     @property
     def failed(self) -> bool:
@@ -94,7 +96,9 @@ class NightlyRun:
 
     `finished` is False in the record of a run that was cut off (kill -9, power failure); `planned`
     are the profiles to process, in order, and `profiles` the processed ones.  `committed` is the
-    git commit of the locks, "" for none; `warnings` concern no single profile.
+    git commit of the locks, "" for none; `warnings` concern no single profile.  `begun` is a
+    profile in progress that was about to change something, and `untold` is what killed runs did to
+    profiles that this run has not processed.
     """
 
     id: str
@@ -108,6 +112,8 @@ class NightlyRun:
     pruned: Pruned = Pruned()
     committed: str = ""
     warnings: tuple[str, ...] = ()
+    begun: ProfileRun | None = None
+    untold: tuple[ProfileRun, ...] = ()
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     @property

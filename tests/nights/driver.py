@@ -7,6 +7,7 @@ Whatever a night leaves, the next one finds: nothing is mended in between.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -70,6 +71,8 @@ class Driver:
             world.publish()
         for fault in plan.faults:
             world.begin(fault, changed)
+        before = {profile: self.stable_packages(profile) for profile in PROFILES}
+        releases = set(self.releases())
         clock = Clock(world, plan.faults)
         started = time.monotonic()
         while not row.status or (row.status == [-signal.SIGKILL]):
@@ -82,6 +85,8 @@ class Driver:
         row.seconds = time.monotonic() - started
         row.hit = [fault.kind for fault in plan.faults if self.has_met(row, fault)]
         self.look(row)
+        made = sorted(set(self.releases()) - releases)
+        row.wrong += oracle.examine_told(world.places.nights, before, world.places.tree, made)
         clock.pass_time(DAY - clock.now)
         return row
 
@@ -130,6 +135,17 @@ class Driver:
         """The profiles that have become stable at some time: they must be for ever."""
         tops = self.world.places.tree / "channels"
         return [name for name in PROFILES if (tops / name).is_dir()] if tops.is_dir() else []
+
+    def stable_packages(self, profile: str) -> dict[str, str]:
+        return oracle.stable_packages(self.world.places.tree, profile)
+
+    def releases(self) -> Iterator[str]:
+        """The versions of all releases that were ever published."""
+        journal = self.world.places.tree / "journal.jsonl"
+        for line in journal.read_text().splitlines() if journal.exists() else ():
+            event = json.loads(line)
+            if event["event"] == "publish":
+                yield event["version"]
 
     def look(self, row: Row) -> None:
         """What came of a night that is over."""

@@ -165,6 +165,33 @@ def examine_history(folder: Path, nights: int, begun: int) -> Iterator[str]:
         yield "the history has no page"
 
 
+def examine_told(
+    folder: Path, before: Mapping[str, Mapping[str, str]], tree: Path, published: Sequence[str]
+) -> Iterator[str]:
+    """The last record, which people are told of, has all that a night did, killed or not.
+
+    `before` are the packages that were stable, by profile; `published` are versions.
+    """
+    text = (folder / "latest.json").read_text()
+    for done in newest_night(folder):
+        profile, after = done["profile"], stable_packages(tree, done["profile"])
+        old = before.get(profile, {})
+        if not old or done["ending"] == "failed":
+            continue
+        names = sorted(old.keys() | after.keys())
+        changed = {
+            (n, old.get(n, ""), after.get(n, "")) for n in names if old.get(n) != after.get(n)
+        }
+        told = {(change["name"], change["old"], change["new"]) for change in done["changes"]}
+        if told != changed:
+            yield f"{profile}: {sorted(changed)} changed, told was {sorted(told)}"
+        if changed and done["ending"] != "promoted":
+            yield f"{profile}: packages of stable changed, but it is {done['ending']}"
+    for version in published:
+        if version not in text:
+            yield f"nobody is told of the release {version}"
+
+
 def examine_moves(tree: Path) -> Iterator[str]:
     """`stable` was only ever given to what had booted: each such line of the journal names the
     report, and no reason to do without one.

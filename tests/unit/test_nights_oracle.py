@@ -196,6 +196,27 @@ def test_history_has_a_record_of_every_night(tmp_path: Path) -> None:
         assert what in said
 
 
+def test_what_nobody_is_told_of_is_seen(tree: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "nights"
+    folder.mkdir()
+    after = oracle.stable_packages(tree, "demo")
+    (name, *_) = after
+    change = {"name": name, "old": "0", "new": after[name]}
+    before = {"demo": {**after, name: "0"}}
+
+    def wrong(ending: str, *changes: dict[str, str]) -> str:
+        done = {"profile": "demo", "ending": ending, "version": "made", "changes": changes}
+        (folder / "latest.json").write_text(json.dumps({"profiles": [done]}))
+        return "\n".join(oracle.examine_told(folder, before, tree, ["made"]))
+
+    assert wrong("promoted", change) == ""
+    assert "told was []" in wrong("promoted")
+    assert "of stable changed, but it is unchanged" in wrong("unchanged", change)
+    assert "nobody is told of the release lost" in "\n".join(
+        oracle.examine_told(folder, {}, tree, ["lost"])
+    )
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_every_seed_has_every_fault_often_enough(seed: int) -> None:
     plans = draw_plans(seed, 30)

@@ -22,7 +22,10 @@ WRITTEN = Path(__file__).parent / "written"
 
 @pytest.mark.parametrize(
     ("name", "document", "added"),
-    [("report.json", REPORT, {"after": []}), ("night.json", NIGHTLY_RUN, {})],
+    [
+        ("report.json", REPORT, {"after": []}),
+        ("night.json", NIGHTLY_RUN, {"begun": None, "untold": []}),
+    ],
 )
 def test_a_record_is_read_and_written_as_it_was(
     name: str, document: JsonFile[Report] | JsonFile[NightlyRun], added: dict[str, Json]
@@ -30,6 +33,8 @@ def test_a_record_is_read_and_written_as_it_was(
     path = WRITTEN / name
     box = document.load(path)
     before = json.loads(path.read_text())
+    for done in before.get("profiles", ()):
+        done["lock"] = ""
     assert document.encode(box) == {**before, **added}  # type: ignore[arg-type]
 
 
