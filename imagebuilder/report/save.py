@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from bisect import insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -155,13 +157,23 @@ def in_order(reports: Iterable[Report]) -> tuple[Report, ...]:
     But a report is older than every report that its machine saved after it: the clock may have been
     wrong, so a report may be dated in the future.
     """
-    left = {(report.version, report.id): report for report in reports}
-    newest_first = []
-    while left:
-        older = {(each.version, name) for each in left.values() for name in each.after}
-        newest = max(left.keys() - older or left, key=lambda key: (key[1], key[0]))
-        newest_first.append(left.pop(newest))
-    return tuple(reversed(newest_first))
+    by_key = {(report.id, report.version): report for report in reports}
+    # How many reports were saved after it and are not placed yet.
+    later = Counter((name, each.version) for each in by_key.values() for name in set(each.after))
+    keys = sorted(by_key)
+    free = [key for key in keys if not later[key]]
+    newest_first: dict[tuple[str, str], Report] = {}
+    while len(newest_first) < len(by_key):
+        # Two that name each other were not saved by one machine: then the ids decide.
+        key = free.pop() if free else next(k for k in reversed(keys) if k not in newest_first)
+        if key in newest_first:
+            continue
+        newest_first[key] = by_key[key]
+        for older in ((name, key[1]) for name in set(by_key[key].after)):
+            later[older] -= 1
+            if older in by_key and not later[older]:
+                insort(free, older)
+    return tuple(reversed(newest_first.values()))
 
 
 def load_report(folder: Path) -> Report:

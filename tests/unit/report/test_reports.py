@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -205,6 +206,21 @@ def test_reports_of_two_machines_are_in_the_order_of_their_times() -> None:
     assert ids(made("b", "z"), made("c"), made("a"), made("z", "a")) == "azbc"
     assert ids(made("a", "b"), made("b", "a")) in ("ab", "ba"), "what is damaged ends too"
     assert ids(made("a", "a"), made("b")) == "ab"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_order_is_that_of_the_rule(seed: int) -> None:
+    dice = random.Random(seed)
+    ids = [f"{n:02}" for n in range(30)]
+    made = [replace(passed(name), after=tuple(dice.sample(ids, dice.choice((0, 0, 1, 3)))))
+            for name in ids]  # fmt: skip
+    left, newest_first = {each.id: each for each in made}, list[str]()
+    while left:
+        older = {name for each in left.values() for name in each.after}
+        newest_first.append(max(left.keys() - older or left))
+        del left[newest_first[-1]]
+    dice.shuffle(made)
+    assert [each.id for each in in_order(made)] == newest_first[::-1]
 
 
 def test_a_damaged_file_hides_no_other_report(tree: Tree) -> None:
