@@ -19,7 +19,8 @@ NOTHING = "-"
 class TmpfilesLine:
     """A line of the file at `place`; `kind` is the letter of its type, without modifiers.
 
-    `mode` is None, and `user` and `group` are empty, where the line leaves them as they are.
+    `mode` is None, and `user` and `group` are empty, where the line leaves them as they are.  `age`
+    is that of what is removed, "" if nothing is.
     """
 
     place: str
@@ -30,6 +31,7 @@ class TmpfilesLine:
     user: str
     group: str
     argument: str
+    age: str = ""
 
 
 def read_tmpfiles(root: Root) -> Iterator[TmpfilesLine]:
@@ -39,12 +41,13 @@ def read_tmpfiles(root: Root) -> Iterator[TmpfilesLine]:
             words = line.split(maxsplit=6)
             if len(words) < 2 or line.lstrip().startswith("#"):
                 continue
-            kind, path, mode, user, group, _, argument = [*words, *[NOTHING] * 5][:7]
+            kind, path, mode, user, group, age, argument = [*words, *[NOTHING] * 5][:7]
             bits = mode.lstrip(":~")
             yield TmpfilesLine(
                 place, line.strip(), kind[0], path,
                 int(bits, 8) if OCTAL.fullmatch(bits) else None,
                 owner(user), owner(group), "" if argument == NOTHING else argument.strip(),
+                "" if age == NOTHING else age,
             )  # fmt: skip
 
 

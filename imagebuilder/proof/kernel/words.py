@@ -25,6 +25,7 @@ I915 = "drivers/gpu/drm/i915/i915_params.c of Linux"
 XE = "drivers/gpu/drm/xe/xe_module.c of Linux"
 BOOT_OPTIONS = "Documentation/arch/x86/x86_64/boot-options.rst of Linux"
 PARAMETERS = "Documentation/admin-guide/kernel-parameters.txt of Linux"
+SELINUX = "/etc/selinux/config"
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # Less has no room for the root in memory and a model.
 LEAST_MEMORY = 2 << 30
@@ -122,9 +123,39 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
             if row.key == word.key and applies and re.fullmatch(row.value, word.value):
                 yield row.say(f"{word.text} on the command line: {row.why}", word.evidence)
     yield from prove_memory(subject)
+    yield from prove_interface(subject)
+    yield from prove_policy(subject)
     for module, option, value, where in options_of(subject):
         yield from prove_option(subject.chips, module, option, value, where)
     yield from prove_unknown(subject, Kernel(subject.modules, subject.kernel), drivers)
+
+
+def prove_interface(subject: Subject) -> Iterator[Finding]:
+    """Faults of words for a NIC by a name that udev replaces before it is asked for (eth0)."""
+    words = list(kernel_words(subject.cmdline))
+    if any(word.key == "net.ifnames" and word.value == "0" for word in words):
+        return
+    for word in words:
+        # ip=NAME:METHOD, or five other fields before the name (dracut.cmdline(7)).
+        found = re.fullmatch(r"(?:(?:[^:]*:){5})?(eth\d+)(:.*)?", word.value)
+        if found and word.key in ("ip", "bootdev", "rd.bootdev", "ifname"):
+            what = f"{word.text} on the command line: no NIC is called {found[1]} by then, and the "
+            what += "node gets no address"
+            yield SAY.fault(what, word.evidence, hint="use ip=dhcp, which asks over every NIC")
+
+
+def prove_policy(subject: Subject) -> Iterator[Finding]:
+    """A fault if SELinux is enforced and has no policy: systemd stops (mac_selinux_setup())."""
+    words = {word.key: word for word in kernel_words(subject.cmdline)}
+    values = {key: word.value for key, word in words.items()}
+    lsm = f"{values.get('security', '')},{values.get('lsm', '')}".split(",")
+    is_on = values.get("selinux") != "0" and (values.get("selinux") == "1" or "selinux" in lsm)
+    config = re.search(r"^SELINUX=enforcing", subject.root.text(SELINUX), re.MULTILINE)
+    enforced = values.get("enforcing", "1" if config else "") == "1"
+    if is_on and enforced and not subject.root.glob("/etc/selinux/*/policy/policy.*"):
+        where = words["enforcing"].evidence if "enforcing" in words else Evidence(SELINUX)
+        what = "SELinux is enforced, but the image has no policy: systemd stops at boot"
+        yield SAY.fault(what, where, hint="remove those words, or install a policy")
 
 
 def prove_memory(subject: Subject) -> Iterator[Finding]:

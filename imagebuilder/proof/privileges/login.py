@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import os
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.proof.privileges.accounts import find_logins
+from imagebuilder.proof.privileges.searched import who_adds
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.subject import RunInImage
 from imagebuilder.root import Root
@@ -50,8 +53,10 @@ class SshdSettings:
         return self.values.get(key) == "yes"
 
 
-def find_ways_in(root: Root, run: RunInImage) -> Iterator[Privilege]:
-    """Keys, passwords and trusted hosts."""
+def find_ways_in(
+    root: Root, run: RunInImage, entries: Mapping[str, os.stat_result]
+) -> Iterator[Privilege]:
+    """Keys, passwords and trusted hosts; `entries` are all paths as they are after the boot."""
     homes = find_logins(root)
     if root.lies(SSHD):
         seen: dict[str, list[str]] = {}
@@ -65,6 +70,7 @@ def find_ways_in(root: Root, run: RunInImage) -> Iterator[Privilege]:
             yield from with_passwords(root, settings)
             for path in key_files(root, settings, homes[settings.account]):
                 seen.setdefault(path, []).append(settings.account)
+            yield from find_open_keys(root, settings, homes[settings.account], entries)
         for path, accounts in seen.items():
             who = ", ".join(dict.fromkeys(accounts))
             yield Privilege(Opening.KEYS, path, path, f"keys in {path} may log in as {who}")
@@ -122,14 +128,36 @@ def said_in(root: Root, key: str, value: str = "yes") -> tuple[str, int]:
     return CONFIG, 0
 
 
+def find_open_keys(
+    root: Root, settings: SshdSettings, home: str, entries: Mapping[str, os.stat_result]
+) -> Iterator[Privilege]:
+    """Ways of others to put keys where sshd looks for those of an account, and does not check whose
+    they are (sshd_config(5), StrictModes).
+    """
+    if settings.values.get("strictmodes") != "no":
+        return
+    for place in key_places(settings, home):
+        folder = posixpath.dirname(place)
+        info = entries.get(place)
+        who = "everybody" if info and info.st_mode & 0o002 else who_adds(folder, entries)
+        # The account itself is nobody else.
+        if who and not (folder.startswith(f"{home}/") and "owner" in who):
+            path, line = said_in(root, "authorizedkeysfile", "")
+            gains = f"{who} may put keys for {settings.account} into {folder}, and sshd takes them "
+            yield Privilege(Opening.NEVER, place, path, gains + "(StrictModes no)", line=line)
+
+
+def key_places(settings: SshdSettings, home: str) -> Iterator[str]:
+    """Where sshd looks for the keys of an account."""
+    for pattern in settings.values.get("authorizedkeysfile", "").split():
+        path = pattern.replace("%h", home).replace("%u", settings.account).replace("%%", "%")
+        yield path if path.startswith("/") else f"{home}/{path}"
+
+
 def key_files(root: Root, settings: SshdSettings, home: str) -> Iterator[str]:
     """The files in the root whose keys may log in to an account."""
     for key in ("authorizedkeyscommand", "trustedusercakeys"):
         value = settings.values.get(key, "none")
         if value != "none":
             yield value.split()[0]
-    for pattern in settings.values.get("authorizedkeysfile", "").split():
-        path = pattern.replace("%h", home).replace("%u", settings.account).replace("%%", "%")
-        place = path if path.startswith("/") else f"{home}/{path}"
-        if KEY.search(root.text(place)):
-            yield place
+    yield from (place for place in key_places(settings, home) if KEY.search(root.text(place)))

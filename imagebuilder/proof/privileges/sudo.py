@@ -34,6 +34,13 @@ LETS_IN = re.compile(
     r"-?auth\s+(sufficient|\[[^\]]*success=(done|\d)[^\]]*\])\s+(\S*/)?"
     r"(pam_permit\.so|pam_exec\.so|pam_wheel\.so.*\btrust\b)"
 )
+# Lets in whom it is about: modules that look at a name, a list or a place, and at no secret.  A
+# number instead of `done` only leaves out the next modules; root needs no secret.
+NAMES = re.compile(
+    r"-?auth\s+(sufficient|\[[^\]]*success=done[^\]]*\])\s+(\S*/)?"
+    r"pam_(succeed_if|listfile|localuser|access|time|shells)\.so"
+    r"(?!.*\b(uid|user) (=|eq|is) (0|root)\b)(?P<whom>.*)"
+)
 
 
 AUTH = re.compile(r"-?auth\s+(?P<control>\[[^]]*\]|\w+)\s+(?P<module>\S+)")
@@ -83,6 +90,10 @@ def find_rules(root: Root) -> Iterator[Privilege]:
     for line in lines_of(root, PAM):
         if match := LETS_IN.match(line.text):
             gains = f"{match[4].split()[0]} lets anyone in without a password"
+            yield Privilege(Opening.NEVER, line.path, line.path, gains, line=line.number)
+        elif match := NAMES.match(line.text):
+            whom = " ".join(match["whom"].split()) or "whom it names"
+            gains = f"pam_{match[3]}.so ({whom}) lets in without a password"
             yield Privilege(Opening.NEVER, line.path, line.path, gains, line=line.number)
 
 

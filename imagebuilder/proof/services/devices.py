@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from re import fullmatch
@@ -135,16 +136,33 @@ def prove_search(
     variable = environment.get(SEARCH)
     if variable is None or not programs:
         return
+    for path, found in replaced(subject, variable.value.split(":")):
+        what = f"{SEARCH}={variable.value} makes {unit} load {found} instead of {path}"
+        where = (variable.evidence(SEARCH), Evidence(found))
+        yield SAY.fault(what, *where, hint=REMOVE)
     plain = resolved(subject, programs, {})
     changed = resolved(subject, programs, {SEARCH: variable.value})
     others = {n: path for n, path in changed.items() if n in plain and plain[n] != path}
-    for name, path in others.items():
+    declared = {posixpath.basename(path) for path in subject.expectations.libraries}
+    for name, path in ((n, p) for n, p in others.items() if n not in declared):
         yield SAY.fault(
             f"{SEARCH}={variable.value} makes {unit} load {path} instead of {plain[name]}",
             variable.evidence(SEARCH),
             Evidence(path),
             hint=REMOVE,
         )
+
+
+def replaced(subject: Subject, folders: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The libraries that overlays declare, and what has their name in the first of some folders.
+
+    Programs open them by name (dlopen(3)), so that no loader tells of them.
+    """
+    for path in subject.expectations.libraries:
+        named = (f"{folder}/{posixpath.basename(path)}" for folder in folders if folder)
+        found = next((each for each in named if subject.root.is_file(each)), path)
+        if subject.root.resolve(found) != subject.root.resolve(path):
+            yield path, found
 
 
 def resolved(

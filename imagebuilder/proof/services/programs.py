@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from imagebuilder.elf import read_needs
 from imagebuilder.image.proof import Evidence, Finding
@@ -22,10 +23,24 @@ EXEC, NO_EXEC = "ExecPaths", "NoExecPaths"
 EXEMPT = r"^\s*{key}\s*=\s*[@:|!-]*[+-][@:|!+-]*{program}(\s|$)"
 # Types whose programs report to systemd, and the one that has ended when a watchdog would begin
 # (systemd.service(5), Type=).
-REPORTING = ("notify", "notify-reload", "oneshot")
+WAITED_FOR = ("notify", "notify-reload")
+REPORTING = (*WAITED_FOR, "oneshot")
+INTERPRETER = re.compile(r"(ba|da|k|z)?sh|(python|perl|ruby|node|lua)[\d.]*|env|java|busybox")
 NEVER = ("", "0", "infinity")
 # What a program contains if it reports to systemd: the message, or how it is sent (sd_notify(3)).
 REPORTS = (b"WATCHDOG", b"NOTIFY_SOCKET", b"sd_notify", b"sdnotify", b"libsystemd.so")
+
+
+@dataclass(frozen=True)
+class SilentProgram:
+    """A program that does not report to systemd; not sure if it runs the code of others."""
+
+    program: str
+    is_sure: bool
+
+    @property
+    def say(self) -> Callable[..., Finding]:
+        return SAY.fault if self.is_sure else SAY.warning
 
 
 def prove_executable(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
@@ -97,13 +112,31 @@ def prove_watchdog(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
     value = unit.last("WatchdogSec")
     if value in NEVER or unit.last("Type", "simple") in REPORTING:
         return
+    if silent := find_silent(root, unit):
+        what = f"systemd kills {unit.name} {value} after each start: it has WatchdogSec={value}, "
+        what += f"and {silent.program} never reports (WATCHDOG=1)"
+        hint = "remove WatchdogSec=, or start a program that calls sd_notify(3), with Type=notify"
+        where = (said_in(root, unit, "WatchdogSec"), Evidence(silent.program))
+        yield silent.say(what, *where, hint=hint)
+
+
+def prove_readiness(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
+    """Findings about a service that systemd waits for, and whose program cannot say it is ready."""
+    kind = unit.last("Type", "simple")
+    if kind in WAITED_FOR and (silent := find_silent(root, unit)):
+        what = f"systemd ends {unit.name} when the time to start it is over: it has Type={kind}, "
+        what += f"and {silent.program} never says that it is ready (READY=1)"
+        hint = "remove Type=, or start a program that calls sd_notify(3)"
+        where = (said_in(root, unit, "Type"), Evidence(silent.program))
+        yield silent.say(what, *where, hint=hint)
+
+
+def find_silent(root: Root, unit: LoadedUnit) -> SilentProgram | None:
+    """The program of a service, if nothing in it can report to systemd."""
     words = next(iter(unit.commands.get("ExecStart", ())), ())
     program = root.read(words[0]) if words else None
     files = [root.read(word) or b"" for word in words if word.startswith("/")]
     if program is None or any(mark in data for data in files for mark in REPORTS):
-        return
-    what = f"systemd kills {unit.name} {value} after each start: it has WatchdogSec={value}, and "
-    what += f"{words[0]} never reports (WATCHDOG=1)"
-    hint = "remove WatchdogSec=, or start a program that calls sd_notify(3), with Type=notify"
-    say = SAY.fault if program.startswith(b"\x7fELF") else SAY.warning
-    yield say(what, said_in(root, unit, "WatchdogSec"), Evidence(words[0]), hint=hint)
+        return None
+    runs_others = INTERPRETER.fullmatch(posixpath.basename(words[0]))
+    return SilentProgram(words[0], program.startswith(b"\x7fELF") and not runs_others)

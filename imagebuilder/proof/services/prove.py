@@ -21,12 +21,18 @@ from imagebuilder.proof.services.devices import (
     prove_selection,
 )
 from imagebuilder.proof.services.environment import Environment, environment_of, expanded, unquoted
-from imagebuilder.proof.services.programs import prove_executable, prove_watchdog
+from imagebuilder.proof.services.models import prove_model
+from imagebuilder.proof.services.programs import (
+    prove_executable,
+    prove_readiness,
+    prove_watchdog,
+)
 from imagebuilder.proof.services.sessions import prove_sessions, prove_units
 from imagebuilder.proof.services.settings import (
     CommandLine,
     prove_accepted,
     prove_address,
+    prove_port,
     prove_processor,
     prove_threads,
     prove_wrong,
@@ -95,6 +101,8 @@ def prove_service(
         serves = serves_others(subject, line, kind)
         yield from prove_engine(subject, line, kind, engine)
         yield from prove_threads(startup, unit, line, kind)
+        yield from prove_port(subject, unit, line, kind)
+        yield from prove_model(subject, startup, unit.name, kind, environment)
         programs += [p for b in backends for g in kind.files_of(b) for p in subject.root.glob(g)]
         yield from prove_program(subject, line, kind)
         if kind.model.platform:
@@ -111,6 +119,7 @@ def prove_service(
     yield from prove_confinement(subject.root, startup, service)
     yield from prove_executable(subject.root, unit)
     yield from prove_watchdog(subject.root, unit)
+    yield from prove_readiness(subject.root, unit)
     yield from prove_variables(subject, unit, backends, environment)
     yield from prove_search(subject, unit.name, programs, environment)
 

@@ -12,6 +12,7 @@ from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import processors_of
 from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.sysctl import read_sysctl
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.model_engine import SettingModel
@@ -144,6 +145,23 @@ def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
             port.evidence,
             hint="use the declared port, or declare this one (overlay key listens:)",
         )
+
+
+def prove_port(
+    subject: Subject, unit: LoadedUnit, line: CommandLine, kind: EngineKind
+) -> Iterator[Finding]:
+    """A fault of a port that only root, or who has the capability for it, may listen on (ip(7))."""
+    port = line.value(kind.model.settings, "port")
+    if port is None or not port.value.isdecimal() or unit.last("User") in ("", "root", "0"):
+        return
+    first = read_sysctl(subject).get("net.ipv4.ip_unprivileged_port_start")
+    least = int(first.value) if first and first.value.isdecimal() else 1024
+    may = {name.lower() for name in unit.words("AmbientCapabilities")}
+    if 0 < int(port.value) < least and "cap_net_bind_service" not in may:
+        what = f"{unit.name} cannot listen on port {port.value}: {unit.last('User')} may only use "
+        what += f"{least} and above"
+        hint = "use another port, or add AmbientCapabilities=CAP_NET_BIND_SERVICE"
+        yield SAY.fault(what, port.evidence, hint=hint)
 
 
 def serves_others(subject: Subject, line: CommandLine, kind: EngineKind) -> bool:

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.accounts import fields
+from imagebuilder.proof.access.accounts import fields, read_accounts
 from imagebuilder.proof.privileges.accounts import (
     GROUP,
     PASSWD,
@@ -28,6 +28,7 @@ from imagebuilder.proof.privileges.login import (
 from imagebuilder.proof.privileges.sudo import SUDO, find_sudo
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 DAY = 86_400
@@ -38,6 +39,8 @@ HOST_KEY = re.compile(
 ALGORITHMS = {"rsa": ("rsa-sha2-", "ssh-rsa"), "ecdsa": ("ecdsa-",), "ed25519": ("ssh-ed25519",)}
 NEVER = ("", "99999")
 NOLOGIN = "/etc/nologin"
+LOADED = "loaded"
+EXTRA = "SupplementaryGroups"
 
 
 def prove_accounts(subject: Subject) -> Iterator[Finding]:
@@ -111,6 +114,27 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
         hint = "name accounts of the image, or groups that they are in (overlay key users: groups:)"
         where = Evidence(place_of(subject, why.partition(" ")[0], ""), said=why)
         yield SAY.fault(what, where, hint=hint)
+
+
+def prove_unit_accounts(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of services that start as an account or a group that does not exist.
+
+    Nodes do not run systemd-sysusers(8): their /etc is never older than their /usr.
+    """
+    accounts = read_accounts(subject.root)
+    for name in sorted(startup.jobs & startup.units.keys()):
+        unit = startup.units[name]
+        if unit.last("DynamicUser") == "yes" or unit.state != LOADED:
+            continue
+        wanted = [("User", unit.last("User"), accounts.users)]
+        wanted += [("Group", unit.last("Group"), accounts.groups)]
+        wanted += [(EXTRA, group, accounts.groups) for group in unit.words(EXTRA)]
+        for key, account, known in wanted:
+            if account and account not in known and not re.search(r"^\d+$|%", account):
+                what = f"{name} does not start: its {key}={account} does not exist in the image"
+                where = Evidence((unit.paths or (name,))[-1], "Service", said=f"{key}={account}")
+                hint = "declare it (overlay keys users:, groups:); sysusers.d is not read on nodes"
+                yield SAY.fault(what, where, hint=hint)
 
 
 def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS as UNITS
 from imagebuilder.proof.access.units import drop_ins
+from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.sysctl import read_sysctl
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
+from imagebuilder.ui import format_size
 
 FSTAB, PAM, BUNDLE = "/etc/fstab", "/etc/pam.d", "/etc/ssl/certs/ca-certificates.crt"
 # Options for file systems without owners, and the file systems that accept them.
@@ -43,6 +45,8 @@ SETTINGS = {
     "kernel.pid_max": (r"\d{1,3}", "programs cannot start threads"),
     "kernel.threads-max": (r"\d{1,3}", "programs cannot start threads"),
 }
+# Bytes of a huge page on x86-64, and by hugepagesz=; as much as most services never need.
+PAGE, HUGE, MUCH = 2 << 20, {"2M": 2 << 20, "1G": 1 << 30}, 8 << 30
 # States of packages (Family.list_packages): what was removed, and what is complete.
 GONE, INSTALLED = ("not-installed", "config-files"), "installed"
 
@@ -61,6 +65,7 @@ def prove_files(subject: Subject) -> Iterator[Finding]:
     if root.lies(subject.family.database):
         yield from prove_packages(subject)
     yield from prove_settings(subject)
+    yield from prove_huge_pages(subject)
 
 
 def prove_mounts(root: Root) -> Iterator[Finding]:
@@ -173,6 +178,23 @@ def prove_packages(subject: Subject) -> Iterator[Finding]:
             Evidence(subject.family.database),
             hint="make sure that no step changes or removes it",
         )
+
+
+def prove_huge_pages(subject: Subject) -> Iterator[Finding]:
+    """A warning if much memory is kept for programs that ask for huge pages."""
+    size, reserved = PAGE, dict[str, tuple[int, Evidence]]()
+    for word in kernel_words(subject.cmdline):
+        if word.key in ("hugepagesz", "default_hugepagesz"):
+            size = HUGE.get(word.value.upper(), PAGE)
+        elif word.key == "hugepages" and word.value.isdecimal():
+            reserved[word.text] = int(word.value) * size, word.evidence
+    if (one := read_sysctl(subject).get("vm.nr_hugepages")) and one.value.isdecimal():
+        reserved[f"vm.nr_hugepages={one.value}"] = int(one.value) * PAGE, one.where
+    for name, (many, where) in reserved.items():
+        if many >= MUCH:
+            what = f"{name} keeps {format_size(many)} of each node's memory for programs that ask "
+            what += "for huge pages; the root and models cannot use it"
+            yield SAY.warning(what, where, hint="remove it, unless a program of the image needs it")
 
 
 def prove_settings(subject: Subject) -> Iterator[Finding]:

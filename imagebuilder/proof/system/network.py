@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
@@ -42,6 +43,7 @@ KNOWN = {
     "Architecture": ("x86-64",),
     "Virtualization": ("no",),
 }
+FAST = 10**9  # bits per second
 DOWN = ("down", "always-down")
 # With these networkd keeps an address that the initrd got by DHCP, whatever happens.
 KEEPING = (*TRUE, "dhcp", "dynamic")
@@ -81,7 +83,21 @@ def prove_nic(root: Root) -> Iterator[Finding]:
             where = Evidence(path, "Link", said=f"{key}={link[key]}")
             hint = "make [Match] name only the intended NIC; DHCP knows nodes by their MAC address"
             yield SAY.fault(what, where, hint=hint)
+        yield from prove_speed(path, link)
         break
+
+
+def prove_speed(path: str, link: Mapping[str, str]) -> Iterator[Finding]:
+    """A fault of a NIC that is made slower than any server's is."""
+    size = re.fullmatch(r"(\d+)([KMGT]?)", link.get("BitsPerSecond", ""))
+    bits = int(size[1]) * 1000 ** " KMGT".index(size[2] or " ") if size else FAST
+    slow = [f"BitsPerSecond={link['BitsPerSecond']}"] if bits < FAST else []
+    slow += ["Duplex=half"] if link.get("Duplex") == "half" else []
+    if slow:
+        what = f"{posixpath.basename(path)} makes the NIC that the node booted from slow: "
+        what += " and ".join(slow)
+        where = Evidence(path, "Link", said=" ".join(slow))
+        yield SAY.fault(what, where, hint="remove it: NIC and switch agree on the fastest")
 
 
 def prove_settings(root: Root, path: str, sections: Sections) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.accounts import prove_accounts
+from imagebuilder.proof.system.accounts import prove_accounts, prove_unit_accounts
 from imagebuilder.proof.system.dns import prove_tls
 from imagebuilder.proof.system.files import prove_extensions, prove_files
 from imagebuilder.proof.system.firewall import prove_firewall
@@ -44,6 +44,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_firewall(subject, startup)
     yield from prove_files(subject)
     yield from prove_accounts(subject)
+    yield from prove_unit_accounts(subject, startup)
     if MERGING & startup.jobs:
         yield from prove_extensions(subject.root)
     yield from prove_ports(subject, startup)

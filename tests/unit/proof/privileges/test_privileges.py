@@ -223,7 +223,7 @@ def test_programs_that_root_runs_without_a_unit(tmp_path: Path) -> None:
 def test_why_sshd_reports_nothing(tmp_path: Path) -> None:
     root = make_tree(tmp_path, {**ACCOUNTS, "/usr/sbin/sshd": Program()})
     run = Sandbox({"sh -c": Completed(1, "account me\n", "debug\nX set without Y\n")})
-    (found,) = find_ways_in(root, run)
+    (found,) = find_ways_in(root, run, {})
     assert found.gains.endswith("who may log in is unknown (X set without Y)")
 
 
@@ -240,9 +240,15 @@ passwordauthentication yes
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJt6Tr9NVdSbpOyNCbLStsmOHO3rBIAZTTIPpDFoXy0x a@b\n"
 
 
-def ways_in(tmp_path: Path, said: str, files: Mapping[str, Content]) -> list[Privilege]:
+def ways_in(
+    tmp_path: Path,
+    said: str,
+    files: Mapping[str, Content],
+    entries: Mapping[str, os.stat_result] | None = None,
+) -> list[Privilege]:
     root = make_tree(tmp_path, {**ACCOUNTS, "/usr/sbin/sshd": Program(), **files})
-    return list(find_ways_in(root, Sandbox({"sh -c": Completed(0, said, "")})))
+    run = Sandbox({"sh -c": Completed(0, said, "")})
+    return list(find_ways_in(root, run, entries or {}))
 
 
 def test_keys_are_those_that_sshd_reads(tmp_path: Path) -> None:
@@ -273,8 +279,67 @@ def test_a_rule_for_an_address_is_asked_from_there(tmp_path: Path) -> None:
     }
     root = make_tree(tmp_path, {**ACCOUNTS, **files})
     sandbox = Sandbox({"sh -c": Completed(0, "", "")})
-    list(find_ways_in(root, sandbox))
+    list(find_ways_in(root, sandbox, {}))
     assert sandbox.asked[0][-2:] == ("203.0.113.1 10.1.2.0", "me root")
+
+
+def owned(mode: int, owner: int = 0) -> os.stat_result:
+    return os.stat_result((mode, 1, 1, 1, owner, 0, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("strict", "mode", "owner", "said"),
+    [
+        ("no", 0o1777, 0, "everybody may put keys for root into /srv/keys, and sshd takes them"),
+        ("no", 0o755, 7, "its owner (uid 7) may put keys for root into /srv/keys"),
+        ("no", 0o755, 0, ""),
+        # sshd does not take these.
+        ("yes", 0o1777, 0, ""),
+    ],
+)
+def test_folders_where_others_put_keys(
+    tmp_path: Path, strict: str, mode: int, owner: int, said: str
+) -> None:
+    settings = "authorizedkeysfile /srv/keys/%u\npasswordauthentication no\n"
+    answer = f"account root\n{settings}strictmodes {strict}\n"
+    entries = {"/srv": owned(stat.S_IFDIR | 0o755), "/srv/keys": owned(stat.S_IFDIR | mode, owner)}
+    found = ways_in(tmp_path, answer, {}, entries)
+    assert [said in one.gains for one in found] == ([True] if said else [])
+
+
+def test_a_file_of_keys_that_everybody_may_write(tmp_path: Path) -> None:
+    answer = "account me\nauthorizedkeysfile .ssh/authorized_keys\npasswordauthentication no\n"
+    home = {f"/home/me{name}": owned(stat.S_IFDIR | 0o755, 1000) for name in ("", "/.ssh")}
+    entries = {"/home": owned(stat.S_IFDIR | 0o755), **home}
+    keys = "/home/me/.ssh/authorized_keys"
+    for mode, many in ((0o600, 0), (0o666, 1)):
+        entries[keys] = owned(stat.S_IFREG | mode, 1000)
+        assert len(ways_in(tmp_path, f"{answer}strictmodes no\n", {}, entries)) == many
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "auth sufficient pam_succeed_if.so use_uid user = www-data",
+            "pam_succeed_if.so (use_uid user = www-data) lets in without a password",
+        ),
+        (
+            "auth [success=done default=ignore] pam_listfile.so item=user file=/etc/them",
+            "pam_listfile.so (item=user file=/etc/them) lets in",
+        ),
+        ("auth sufficient pam_localuser.so", "pam_localuser.so (whom it names) lets in"),
+        ("auth sufficient pam_succeed_if.so uid = 0 use_uid quiet", ""),
+        ("auth sufficient pam_succeed_if.so user = root", ""),
+        ("auth required pam_succeed_if.so user ingroup admins", ""),
+        ("auth [success=1 default=ignore] pam_succeed_if.so service in sudo", ""),
+        ("account sufficient pam_localuser.so", ""),
+    ],
+)
+def test_modules_that_ask_for_no_secret(tmp_path: Path, line: str, said: str) -> None:
+    root = make_tree(tmp_path, {"/etc/pam.d/su": f"{line}\nauth required pam_unix.so\n"})
+    found = [one.gains for one in find_rules(root)]
+    assert [said in gains for gains in found] == ([True] if said else [])
 
 
 def test_a_host_that_is_trusted(tmp_path: Path) -> None:

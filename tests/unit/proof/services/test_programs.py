@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.services.programs import prove_executable, prove_watchdog
+from imagebuilder.proof.services.programs import (
+    prove_executable,
+    prove_readiness,
+    prove_watchdog,
+)
 from imagebuilder.proof.systemd import LoadedUnit
 from imagebuilder.root import Root
 from tests.fixtures.elf import LOADER, make_elf
@@ -90,3 +94,24 @@ def test_a_program_that_another_one_starts_may_feed_the_watchdog(tmp_path: Path)
     started = unit({"WatchdogSec": "30s"}, "/usr/bin/nice", "-n5", SERVER)
     assert not list(prove_watchdog(make_tree(tmp_path, files), started))
     assert not list(prove_watchdog(Root(tmp_path), unit({"WatchdogSec": "30s"}, "${PROGRAM}")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "content", "level"),
+    [
+        ("notify", (SERVER,), b"\x7fELF serve", Level.FAULT),
+        ("notify-reload", (SERVER,), b"\x7fELF serve", Level.FAULT),
+        ("notify", (SERVER,), b"\x7fELF READY=1 NOTIFY_SOCKET", None),
+        ("notify", (SERVER,), b"#!/bin/sh\nexec serve\n", Level.WARNING),
+        ("notify", (SERVER,), b"#!/bin/sh\nsystemd-notify --ready # NOTIFY_SOCKET\n", None),
+        ("notify", ("/usr/bin/python3.13", "-m", "serve"), b"\x7fELF", Level.WARNING),
+        ("simple", (SERVER,), b"\x7fELF serve", None),
+        ("notify", ("${PROGRAM}",), b"", None),
+    ],
+)
+def test_programs_that_never_say_that_they_are_ready(
+    kind: str, words: tuple[str, ...], content: bytes, level: Level | None, tmp_path: Path
+) -> None:
+    root = make_tree(tmp_path, {words[0]: content} if content else {})
+    found = list(prove_readiness(root, unit({"Type": kind}, *words)))
+    assert [one.level for one in found] == ([level] if level else [])

@@ -10,12 +10,14 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
-from imagebuilder.proof.services.devices import prove_python_path
+from imagebuilder.proof.services.devices import prove_python_path, prove_search
 from imagebuilder.proof.services.environment import Variable
+from imagebuilder.proof.services.models import CLEANING, prove_model
 from imagebuilder.proof.services.prove import line_of
 from imagebuilder.proof.services.settings import (
     CommandLine,
     prove_accepted,
+    prove_port,
     prove_processor,
     prove_threads,
     prove_wrong,
@@ -28,8 +30,18 @@ from imagebuilder.proof.services.start import (
 )
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import EngineKind, find_engine, load_engines
+from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.root import Root
-from tests.unit.proof.trees import Content, Program, Sandbox, faults, make_tree, subject, warnings
+from tests.unit.proof.trees import (
+    Content,
+    Link,
+    Program,
+    Sandbox,
+    faults,
+    make_tree,
+    subject,
+    warnings,
+)
 from tests.workshop import SHIPPED_OVERLAYS
 
 SERVER = "/usr/bin/llama-server"
@@ -293,3 +305,67 @@ def test_the_processors_of_a_slice_count_too() -> None:
         prove_threads(startup, setting({"Slice": "site.slice"}, {}), line(SERVER), LLAMA)
     )
     assert "CPUQuota= of site.slice" in what
+
+
+@pytest.mark.parametrize(
+    ("port", "values", "setting_line", "said"),
+    [
+        ("80", {"User": "compute"}, "", "a.service cannot listen on port 80: compute may only use"),
+        ("80", {"User": "compute", "AmbientCapabilities": "cap_net_bind_service"}, "", ""),
+        ("80", {"User": "root"}, "", ""),
+        ("80", {}, "", ""),
+        ("8080", {"User": "compute"}, "", ""),
+        ("80", {"User": "compute"}, "net.ipv4.ip_unprivileged_port_start = 80", ""),
+        ("8080", {"User": "compute"}, "net.ipv4.ip_unprivileged_port_start = 9000", "9000 and abo"),
+    ],
+)
+def test_ports_that_an_account_may_use(
+    port: str, values: dict[str, str], setting_line: str, said: str, tmp_path: Path
+) -> None:
+    answer = f"# /etc/sysctl.d/a.conf\n{setting_line}\n"
+    sandbox = Sandbox({"systemd-analyze cat-config sysctl.d": answer})
+    asked, served = subject(tmp_path, run=sandbox), line(SERVER, LLAMA_ARG_PORT=port)
+    found = faults(prove_port(asked, setting(values, {}), served, LLAMA))
+    assert [said in what for what in found] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("lines", "model", "said"),
+    [
+        ("d /models 0755 root root 7d", "/models/a.gguf", "older than 7d from /models"),
+        ("e /models/llm - - - 30d", "/models/llm/a.gguf", "older than 30d from /models/llm"),
+        ("d /models 0755 root root -", "/models/a.gguf", ""),
+        ("d /models 0755 root root 7d\nx /models/llm", "/models/llm/a.gguf", ""),
+        ("d /srv 0755 root root 7d", "/models/a.gguf", ""),
+        ("d /model 0755 root root 7d", "/models/a.gguf", ""),
+    ],
+)
+def test_models_that_are_removed_by_their_age(
+    lines: str, model: str, said: str, tmp_path: Path
+) -> None:
+    asked = subject(make_tree(tmp_path, {"/etc/tmpfiles.d/a.conf": f"{lines}\n"}))
+    cleaning = Startup(frozenset((CLEANING,)), {}, {}, ())
+    chosen = given(LLAMA_ARG_MODEL=model)
+    found = faults(prove_model(asked, cleaning, "a.service", LLAMA, chosen))
+    assert [said in what for what in found] == ([True] if said else [])
+    never = Startup(frozenset(), {}, {}, ())
+    assert list(prove_model(asked, never, "a.service", LLAMA, chosen)) == []
+
+
+def test_a_library_that_stands_for_the_drivers(tmp_path: Path) -> None:
+    files: dict[str, Content] = {
+        "/usr/lib/libcuda.so.1": b"driver",
+        "/opt/stubs/libcuda.so.1": b"stub",
+        "/opt/links/libcuda.so.1": Link("/usr/lib/libcuda.so.1"),
+    }
+    expected = Expectations(libraries=("/usr/lib/libcuda.so.1",))
+    asked = subject(make_tree(tmp_path, files), expectations=expected, run=Sandbox({"env": ""}))
+
+    def told(folders: str) -> list[str]:
+        return faults(prove_search(asked, "a.service", [SERVER], given(LD_LIBRARY_PATH=folders)))
+
+    (what,) = told("/opt/none:/opt/stubs:/usr/lib")
+    assert "load /opt/stubs/libcuda.so.1 instead of /usr/lib/libcuda.so.1" in what
+    assert [told(folders) for folders in ("/usr/lib:/opt/stubs", "/opt/links", "/opt/none:")] == [
+        [], [], [],
+    ]  # fmt: skip

@@ -76,6 +76,26 @@ def test_files_that_lose_the_address(
     assert (found.level, found.evidence[0].path, said in found.what) == (level, path, True)
 
 
+LINK = f"{ETC}/10-nic.link"
+
+
+@pytest.mark.parametrize(
+    ("match", "lines", "said"),
+    [
+        ("Type=ether", "BitsPerSecond=100M\nAutoNegotiation=no", "slow: BitsPerSecond=100M"),
+        ("OriginalName=*", "BitsPerSecond=100000K\nDuplex=half", "00K and Duplex=half"),
+        ("Type=ether", "BitsPerSecond=10G", ""),
+        ("Type=ether", "BitsPerSecond=1000M\nDuplex=full", ""),
+        ("Type=ether", "BitsPerSecond=fast", ""),
+        ("Type=wlan", "BitsPerSecond=100M", ""),
+    ],
+)
+def test_links_that_are_made_slow(tmp_path: Path, match: str, lines: str, said: str) -> None:
+    make_tree(tmp_path, {LINK: f"[Match]\n{match}\n[Link]\n{lines}\n"})
+    found = list(prove_nic(Root(tmp_path)))
+    assert [said in one.what for one in found] == ([True] if said else [])
+
+
 @pytest.mark.parametrize(
     ("patterns", "values", "fitting"),
     [

@@ -13,9 +13,14 @@ from pydantic import JsonValue
 
 from imagebuilder.image.types import ImageLayer
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.accounts import prove_accounts, prove_sudo
+from imagebuilder.proof.system.accounts import (
+    prove_accounts,
+    prove_sudo,
+    prove_unit_accounts,
+)
 from imagebuilder.proof.system.files import (
     prove_extensions,
+    prove_huge_pages,
     prove_log_in,
     prove_mounts,
     prove_options,
@@ -255,6 +260,54 @@ def test_whoever_may_use_sudo_can_execute_it(
     info = os.stat_result((stat.S_IFREG | mode, 1, 1, 1, owner, group, 0, 0, 0, 0))
     monkeypatch.setattr(Subject, "entries", {"/usr/bin/sudo": info})
     found = faults(prove_sudo(subject(make_tree(tmp_path, files)), ["me"]))
+    assert [said in what for what in found] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"User": "gone"}, "a.service does not start: its User=gone does not exist"),
+        ({"User": "me", "Group": "gone"}, "its Group=gone does not exist"),
+        ({"SupplementaryGroups": "admins render"}, "its SupplementaryGroups=render does not"),
+        ({"User": "me", "Group": "admins", "SupplementaryGroups": "admins"}, ""),
+        ({"User": "1234"}, ""),
+        ({"User": "%i"}, ""),
+        ({"User": "gone", "DynamicUser": "yes"}, ""),
+        ({"User": "gone", "Unit Load State": "masked"}, ""),
+        ({}, ""),
+    ],
+)
+def test_accounts_of_services(tmp_path: Path, values: dict[str, str], said: str) -> None:
+    files: dict[str, Content] = {
+        "/etc/passwd": PASSWD.format("/bin/bash"),
+        "/etc/group": "root:x:0:\nadmins:x:7:me\n",
+        "/usr/lib/sysusers.d/gone.conf": "u gone -\n",
+    }
+    asked = subject(make_tree(tmp_path, files))
+    states = {"Unit Load State": "loaded", **values}
+    unit = LoadedUnit("a.service", ("/a",), {key: (v,) for key, v in states.items()})
+    found = faults(prove_unit_accounts(asked, startup("a.service", a=unit)))
+    assert [said in what for what in found] == ([True] if said else [])
+    assert faults(prove_unit_accounts(asked, startup(a=unit))) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "said"),
+    [
+        ((), "vm.nr_hugepages = 65536", "vm.nr_hugepages=65536 keeps 137 GB of each node"),
+        ((), "vm.nr_hugepages = 512", ""),
+        (("hugepages=16384",), "", "hugepages=16384 keeps 34 GB"),
+        (("hugepagesz=1G", "hugepages=32"), "", "hugepages=32 keeps 34 GB"),
+        (("hugepagesz=1G", "hugepages=4"), "", ""),
+        (("hugepages=64",), "vm.nr_hugepages = many", ""),
+    ],
+)
+def test_memory_for_huge_pages(
+    tmp_path: Path, words: tuple[str, ...], line: str, said: str
+) -> None:
+    answer = f"# /etc/sysctl.d/a.conf\n{line}\n"
+    sandbox = Sandbox({"systemd-analyze cat-config sysctl.d": answer})
+    found = warnings(prove_huge_pages(subject(tmp_path, cmdline=words, run=sandbox)))
     assert [said in what for what in found] == ([True] if said else [])
 
 
