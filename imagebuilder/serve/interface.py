@@ -6,7 +6,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import (
+    AddressValueError,
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Network,
+    ip_interface,
+)
 from typing import Any, cast
 
 from imagebuilder.decode import parse_json, reading
@@ -14,7 +21,9 @@ from imagebuilder.errors import Fault, HostError, InputError
 from imagebuilder.nodes.types import Node
 from imagebuilder.process import run
 
+Network = IPv4Network | IPv6Network
 Pool = tuple[IPv4Address, IPv4Address]
+SHOW_ADDRESSES = "ip -json address show"
 LEASES_PER_NODE = 2  # firmware, iPXE and the system may each use another client id
 SMALLEST_NETWORK = 29  # prefix length; a smaller one has no space for a server and a pool
 
@@ -43,15 +52,34 @@ def find_interface(interface: str, address: str = "") -> Interface:
     Raises InputError for an interface or address that does not exist, HostError for one that is
     down or has no IPv4 address.
     """
-    shown = run(["ip", "-json", "address", "show"]).stdout
-    return parse_links(shown, interface, address)
+    return parse_links(run(SHOW_ADDRESSES.split()).stdout, interface, address)
 
 
 def parse_links(shown: str, interface: str, address: str = "") -> Interface:
     """find_interface() on the text that `ip -json address show` printed."""
-    with reading("ip -json address show", "iproute2 is too old or broken"):
-        links = cast("list[dict[str, Any]]", parse_json(shown, "ip -json address show"))
+    with reading(SHOW_ADDRESSES, "iproute2 is too old or broken"):
+        links = cast("list[dict[str, Any]]", parse_json(shown, SHOW_ADDRESSES))
         return choose_interface(links, interface, address)
+
+
+def find_networks(interfaces: Collection[str]) -> tuple[Network, ...]:
+    """The networks of all addresses of these interfaces, also IPv6 and link-local ones.
+
+    Raises HostError and WorkError.
+    """
+    return parse_networks(run(SHOW_ADDRESSES.split()).stdout, interfaces) if interfaces else ()
+
+
+def parse_networks(shown: str, interfaces: Collection[str]) -> tuple[Network, ...]:
+    """find_networks() on the text that `ip -json address show` printed."""
+    with reading(SHOW_ADDRESSES, "iproute2 is too old or broken"):
+        links = cast("list[dict[str, Any]]", parse_json(shown, SHOW_ADDRESSES))
+        return tuple(
+            ip_interface(f"{info['local']}/{info['prefixlen']}").network
+            for link in links
+            if link["ifname"] in interfaces and "LOOPBACK" not in link["flags"]
+            for info in link["addr_info"]
+        )
 
 
 def choose_interface(

@@ -14,7 +14,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from imagebuilder.web.node_networks import Network, is_of_nodes
+from imagebuilder.serve.interface import Network
+from imagebuilder.web.node_networks import is_of_nodes
 
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:\[\]]+))(?::[0-9]{1,5})?")
 READING = ("GET", "HEAD")

@@ -12,6 +12,7 @@ from imagebuilder.nightly.install import credential_line
 from imagebuilder.notify.receivers import Credential
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.install import SYSUSERS
+from imagebuilder.serve.interface import find_networks
 from imagebuilder.serve.render import render_template
 from imagebuilder.serve.units import UNITS, UnitFile, environment_line, exec_line
 from imagebuilder.web.listen import parse_listen
@@ -44,7 +45,8 @@ class WebUnits:
 
     def make(self, config: ServeConfig) -> tuple[UnitFile, ...]:
         """The files of a tree that is served on one interface.  Raises InputError."""
-        address, port = parse_listen(self.listen, (config.interface.network,), option="--web")
+        networks = (config.interface.network, *find_networks({config.interface.name}))
+        address, port = parse_listen(self.listen, networks, option="--web")
         shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         program = [sys.executable, *PROGRAM]
         tree = ["--tree", os.fspath(config.tree.path)]

@@ -7,7 +7,8 @@ import socket
 from ipaddress import IPv4Address, IPv6Address
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.web.node_networks import Network, is_of_nodes, parse_address
+from imagebuilder.serve.interface import Network
+from imagebuilder.web.node_networks import is_of_nodes, parse_address
 
 PORT = 8470
 LOCAL = f"127.0.0.1:{PORT}"

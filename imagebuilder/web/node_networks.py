@@ -5,29 +5,44 @@ from __future__ import annotations
 
 import contextlib
 import re
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, ip_address
 
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.files import read_text
-from imagebuilder.folders import matching
-from imagebuilder.serve.interface import find_interface
+from imagebuilder.serve.interface import Network, find_networks
+from imagebuilder.serve.prepare import FOREGROUND, INSTALLED
 from imagebuilder.tree import Tree
 
-Network = IPv4Network
 INTERFACE = re.compile(r"^interface=(\S+)$", re.MULTILINE)
+RANGE = re.compile(r"^dhcp-range=(?:tag:[^,]+,)?([0-9.]+),[^,]+,([0-9.]+)", re.MULTILINE)
 
 
 def find_node_networks(tree: Tree) -> tuple[Network, ...]:
-    """The networks of the interfaces that `serve` was given, in the foreground and as units."""
-    names: set[str] = set()
-    for path in matching(tree.serve, "*/dnsmasq.conf"):
+    """The networks that `serve` was given, in the foreground and as units.
+
+    These are the subnet that it serves, even while the interface does not have its address, and
+    those of all addresses of that interface: a node can use any of them, also over IPv6.
+    """
+    texts = tuple(read_served(tree))
+    found = {network for text in texts for network in served_networks(text)}
+    with contextlib.suppress(ImagebuilderError):
+        found |= {*find_networks({name for text in texts for name in INTERFACE.findall(text)})}
+    return tuple(sorted(found, key=lambda network: (network.version, network)))
+
+
+def read_served(tree: Tree) -> Iterator[str]:
+    """The configurations of dnsmasq; that of `serve --check` serves nobody."""
+    for folder in (FOREGROUND, INSTALLED):
         with contextlib.suppress(OSError):
-            names |= {*INTERFACE.findall(read_text(path))}
-    found = []
-    for name in sorted(names):
-        with contextlib.suppress(ImagebuilderError):
-            found.append(find_interface(name).network)
-    return tuple(found)
+            yield read_text(tree.serve / folder / "dnsmasq.conf")
+
+
+def served_networks(text: str) -> Iterator[Network]:
+    """The subnets in a configuration of dnsmasq."""
+    for address, mask in RANGE.findall(text):
+        with contextlib.suppress(ValueError):
+            yield IPv4Interface(f"{address}/{mask}").network
 
 
 def parse_address(text: str) -> IPv4Address | IPv6Address | None:
@@ -42,4 +57,4 @@ def parse_address(text: str) -> IPv4Address | IPv6Address | None:
 def is_of_nodes(text: str, networks: tuple[Network, ...]) -> bool:
     """Whether an address is in a network of nodes."""
     address = parse_address(text)
-    return isinstance(address, IPv4Address) and any(address in network for network in networks)
+    return address is not None and any(address in network for network in networks)

@@ -30,9 +30,10 @@ from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.nodes.watched import Stamp, stamp_of
 from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.recipe.cards import Cards
+from imagebuilder.serve.interface import Network
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.web.detail import ReleaseDetail, read_detail
-from imagebuilder.web.node_networks import Network, find_node_networks
+from imagebuilder.web.node_networks import find_node_networks
 from imagebuilder.web.tree_reader import (
     Reader,
     ReleasesNow,
@@ -164,7 +165,6 @@ class SnapshotMaker:
         self._releases: tuple[object, ReleasesNow] = ((), ReleasesNow((), known=False))
         self._details: dict[tuple[Stamp, Stamp], ReleaseDetail] = {}
         self._machines: tuple[object, tuple[Stranger, ...]] | None = None
-        self._networks: tuple[Stamp, tuple[Network, ...]] | None = None
 
     def ask_nodes(self) -> None:
         """Ask the ssh servers of all nodes for their greeting, once; nobody logs in."""
@@ -209,7 +209,7 @@ class SnapshotMaker:
             rollouts=rollouts,
             nightly=read_runs(self.reports, find_ids(self.reports)[-RUNS_SHOWN:]),
             faults=(*faults, *more),
-            networks=self.find_networks(),
+            networks=find_node_networks(self.tree),
         )
 
     def find_rows(self, nodes: Sequence[Node]) -> tuple[FleetRow, ...]:
@@ -267,9 +267,3 @@ class SnapshotMaker:
             return tuple(find_live_rollouts(self.tree)), ()
         except InputError as error:
             return (), error.faults
-
-    def find_networks(self) -> tuple[Network, ...]:
-        stamp = stamp_of(sorted(matching(self.tree.serve, "*/dnsmasq.conf")))
-        if self._networks is None or self._networks[0] != stamp:
-            self._networks = stamp, find_node_networks(self.tree)
-        return self._networks[1]

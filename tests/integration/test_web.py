@@ -365,7 +365,7 @@ def test_the_networks_of_nodes_are_those_of_the_interface_that_serves(tmp_path: 
     (tree.serve / "installed").mkdir()
     name, network = first_interface()
     (tree.serve / "installed/dnsmasq.conf").write_text(f"interface={name}\n")
-    assert [str(one) for one in find_node_networks(tree)] == [network]
+    assert network in [str(one) for one in find_node_networks(tree)]
 
 
 def first_interface() -> tuple[str, str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from ipaddress import IPv4Address, IPv4Interface
 from typing import Any
 
@@ -17,6 +18,7 @@ from imagebuilder.serve.interface import (
     check_node_addresses,
     choose_interface,
     longest_free,
+    parse_networks,
     parse_pool,
     plan_pool,
 )
@@ -51,6 +53,11 @@ LINKS = (
 def node(name: str, address: str = "") -> Node:
     """A node with little to it."""
     return Node(name, ("52:54:00:00:00:01",), "generic", address=address)
+
+
+def test_the_networks_are_those_of_every_address() -> None:
+    found = [str(one) for one in parse_networks(json.dumps(LINKS), {"eth1", "eth3", "lo"})]
+    assert found == ["10.0.0.0/24", "10.1.0.0/16", "fe80::/64", "10.3.0.0/24", "fe80::/64"]
 
 
 def test_the_interface_is_found() -> None:

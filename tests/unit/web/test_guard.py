@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
 
 import pytest
 from starlette.responses import PlainTextResponse
@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from imagebuilder.web.guard import HEADERS, Guard
 
-NETWORKS = (IPv4Network("192.168.77.0/24"),)
+NETWORKS = (IPv4Network("192.168.77.0/24"), IPv6Network("fd77::/64"), IPv6Network("fe80::/64"))
 
 
 def ask(
@@ -49,7 +49,9 @@ def test_what_a_proxy_header_says_is_not_believed() -> None:
     assert ask(client="192.168.77.5", headers=told)[0] == 403
 
 
-@pytest.mark.parametrize("client", ["192.168.77.5", "::ffff:192.168.77.5"])
+@pytest.mark.parametrize(
+    "client", ["192.168.77.5", "::ffff:192.168.77.5", "fd77::5", "fe80::5", "fe80::5%eth0"]
+)
 def test_nodes_are_refused(client: str) -> None:
     assert ask(client=client)[0] == 403
 

@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import socket
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
 import pytest
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.tree import make_tree
+from imagebuilder.tree import Tree, make_tree
 from imagebuilder.web.listen import LOCAL, open_socket, parse_listen
 from imagebuilder.web.node_networks import find_node_networks, is_of_nodes
 from imagebuilder.web.run import find_hosts
 
-NODES = (IPv4Network("192.168.77.0/24"),)
+NODES = (IPv4Network("192.168.77.0/24"), IPv6Network("fd77::/64"), IPv6Network("fe80::/64"))
+WHO = ("known", "!known")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,10 @@ def test_every_address_is_refused(text: str) -> None:
         parse_listen(text, NODES)
 
 
-@pytest.mark.parametrize("text", ["192.168.77.1", "[::ffff:192.168.77.1]:80"])
+@pytest.mark.parametrize(
+    "text",
+    ["192.168.77.1", "[::ffff:192.168.77.1]:80", "fd77::1", "[fd77:0::5]:80", "[fe80::1%eth0]"],
+)
 def test_the_address_of_the_nodes_interface_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="nodes' network"):
         parse_listen(text, NODES)
@@ -57,11 +61,30 @@ def test_the_address_of_the_nodes_interface_is_refused(text: str) -> None:
 def test_the_networks_are_those_that_serve_was_given(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
     assert find_node_networks(tree) == ()
-    for folder, line in (("foreground", "interface=lo"), ("installed", "interface=gone0")):
-        (tree.serve / folder).mkdir()
-        (tree.serve / folder / "dnsmasq.conf").write_text(f"# ours\n{line}\nbind-interfaces\n")
     # Nobody serves nodes on the loopback interface, so no network of this host is found by it.
+    configure(tree, "foreground", "interface=lo")
+    configure(tree, "installed", "interface=gone0")
     assert find_node_networks(tree) == ()
+
+
+def test_the_network_is_known_before_its_interface_has_an_address(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    lines = [f"dhcp-range=tag:{who},10.77.0.128,10.77.0.254,255.255.255.0,9m" for who in WHO]
+    configure(tree, "installed", "interface=gone0", *lines)
+    configure(tree, "foreground", "interface=gone1", "dhcp-range=10.78.0.0,proxy,255.255.254.0")
+    assert [str(one) for one in find_node_networks(tree)] == ["10.77.0.0/24", "10.78.0.0/23"]
+
+
+def test_a_network_that_was_only_checked_is_not_that_of_nodes(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    configure(tree, "checked", "dhcp-range=10.78.0.0,proxy,255.255.254.0")
+    assert find_node_networks(tree) == ()
+
+
+def configure(tree: Tree, folder: str, *lines: str) -> None:
+    (tree.serve / folder).mkdir()
+    text = "".join(f"{line}\n" for line in ("# ours", *lines, "bind-interfaces"))
+    (tree.serve / folder / "dnsmasq.conf").write_text(text)
 
 
 def test_addresses_of_others_are_not_of_nodes() -> None:
