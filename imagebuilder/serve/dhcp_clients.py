@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from imagebuilder.decode import parse_object
 from imagebuilder.errors import HostError, InputError
@@ -22,7 +23,7 @@ from imagebuilder.nodes.evidence.dhcp_clients import (
 from imagebuilder.nodes.evidence.seen import MAC
 from imagebuilder.nodes.evidence.tickets import nodes_by_mac
 from imagebuilder.nodes.types import Nodes
-from imagebuilder.process import run
+from imagebuilder.process import Word, run
 from imagebuilder.serve.discover import OURSELVES
 from imagebuilder.serve.remembered import Remembered
 from imagebuilder.serve.stages import (
@@ -107,14 +108,33 @@ def note_journal(tree: Tree, nodes: Nodes) -> None:
 
 
 def read_journal(tree: Tree) -> Iterator[tuple[str, datetime]]:
-    """New lines of dnsmasq with their times."""
-    words = ["journalctl", f"--unit={UNIT}", f"--cursor-file={tree.serve / 'asked.cursor'}"]
-    more = [f"--lines={MOST_LINES}", "--output=json", "--output-fields=MESSAGE", "--no-pager"]
-    try:
-        said = run([*words, *more], check=False)
-    except HostError:  # the system has no journal
-        return
-    for text in said.stdout.splitlines():
+    """New lines of dnsmasq with their times.
+
+    After a flood there may be hours of them, so the newest of more than MOST_LINES follow the
+    oldest.  A damaged record of what was read is dropped.
+    """
+    cursor = tree.serve / "asked.cursor"
+    for _ in range(2):
+        try:
+            said = run(journal_words(cursor), check=False)
+        except HostError:  # the system has no journal
+            return
+        entries = said.stdout.splitlines()
+        yield from parse_journal(entries)
+        if not said.status and len(entries) < MOST_LINES:
+            return
+        cursor.unlink(missing_ok=True)  # without it, journalctl begins with the newest lines
+
+
+def journal_words(cursor: Path) -> list[Word]:
+    """The command that prints the lines after a cursor, or the last ones without, and moves it."""
+    what = [f"--unit={UNIT}", f"--cursor-file={cursor}", f"--lines={MOST_LINES}"]
+    return ["journalctl", *what, "--output=json", "--output-fields=MESSAGE", "--no-pager"]
+
+
+def parse_journal(entries: Iterable[str]) -> Iterator[tuple[str, datetime]]:
+    """The lines in what journalctl printed, with their times."""
+    for text in entries:
         with contextlib.suppress(InputError, KeyError, ValueError, OverflowError):
             entry = parse_object(text, UNIT)
             line, at = entry["MESSAGE"], int(str(entry["__REALTIME_TIMESTAMP"]))

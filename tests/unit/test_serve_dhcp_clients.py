@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from imagebuilder.nodes.evidence.dhcp_clients import (
     write_dhcp_clients,
 )
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.serve.dhcp_clients import PAUSE, DhcpClientWatch, note_journal
+from imagebuilder.serve.dhcp_clients import PAUSE, DhcpClientWatch, note_journal, read_journal
 from imagebuilder.tree import Tree, make_tree
 from tests.unit.nodes_world import MAC1, MAC2
 
@@ -149,3 +150,63 @@ def test_the_journal_has_the_time_of_each_line(
     (asked,) = read_dhcp_clients(tree)
     assert (asked.mac, asked.last) == (MAC2, NOON.isoformat())
     assert f"--cursor-file={tree.serve}/asked.cursor" in (tmp_path / "asked").read_text()
+
+
+# As journalctl: the first lines after a cursor, or the last ones without; a damaged cursor fails.
+JOURNALCTL = """\
+#!{python}
+import json, sys
+from pathlib import Path
+given = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+cursor, most = Path(given["--cursor-file"]), int(given["--lines"])
+lines = Path({said!r}).read_text().splitlines()
+start = int(cursor.read_text()) if cursor.exists() else max(0, len(lines) - most)
+shown = lines[start : start + most]
+for line in shown:
+    print(json.dumps({{"MESSAGE": line, "__REALTIME_TIMESTAMP": {stamp!r}}}))
+cursor.write_text(str(start + len(shown)))
+"""
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The lines of the journal that the program reads."""
+    said, program = tmp_path / "said", tmp_path / "bin/journalctl"
+    program.parent.mkdir()
+    stamp = str(int(NOON.timestamp() * 1e6))
+    program.write_text(JOURNALCTL.format(python=sys.executable, said=str(said), stamp=stamp))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setattr("imagebuilder.serve.dhcp_clients.MOST_LINES", 100)
+    said.write_text("")
+    return said
+
+
+def append(journal: Path, lines: list[str]) -> None:
+    with journal.open("a") as stream:
+        stream.writelines(f"{line}\n" for line in lines)
+
+
+def test_a_machine_that_asks_after_a_flood_is_found_at_once(tree: Tree, journal: Path) -> None:
+    append(journal, asks(MAC1, UEFI))
+    note_journal(tree, Nodes())
+    append(journal, ["dnsmasq-dhcp[7]: 12 DHCPDISCOVER(br0) a flood"] * 5000)
+    append(journal, asks(MAC2, UEFI, 13))
+    note_journal(tree, Nodes())
+    assert [each.mac for each in read_dhcp_clients(tree)] == [MAC1, MAC2]
+
+
+def test_lines_are_read_once(tree: Tree, journal: Path) -> None:
+    append(journal, asks(MAC1, UEFI))
+    assert len([*read_journal(tree)]) == 2
+    append(journal, asks(MAC2, UEFI))
+    assert [MAC2 in line for line, _ in read_journal(tree)] == [False, True]
+    assert not [*read_journal(tree)]
+
+
+def test_a_damaged_cursor_is_forgotten(tree: Tree, journal: Path) -> None:
+    (tree.serve / "asked.cursor").write_bytes(b"\0" * 100)
+    append(journal, asks(MAC1, UEFI))
+    note_journal(tree, Nodes())
+    assert [each.mac for each in read_dhcp_clients(tree)] == [MAC1]
+    assert not [*read_journal(tree)]
