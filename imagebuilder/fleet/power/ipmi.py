@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from imagebuilder.fleet.power.limited import run_limited
-from imagebuilder.fleet.power.protocol import Credentials
+from imagebuilder.fleet.power.protocol import Credentials, split_address
 
 PORT = "623"
 HINT = "is the address right, is IPMI over LAN enabled, are user and password right?"
@@ -14,7 +14,7 @@ HINT = "is the address right, is IPMI over LAN enabled, are user and password ri
 
 @dataclass(frozen=True)
 class Ipmi:
-    """The BMC at `address`, or `ADDRESS:PORT`."""
+    """The BMC at `address`, as split_address() takes it."""
 
     node: str
     address: str
@@ -39,7 +39,7 @@ class Ipmi:
         return run_limited(self.node, argv, env=env, hint=f"BMC {self.address}: {HINT}")
 
     def command(self, *words: str) -> tuple[list[str], dict[str, str]]:
-        host, _, port = self.address.partition(":")
+        host, port = split_address(self.address)
         argv = ["ipmitool", "-I", "lanplus", "-N", "5", "-R", "3", "-H", host, "-p", port or PORT]
         argv += ["-U", self.credentials.user, "-E", *words]
         return argv, {"IPMI_PASSWORD": self.credentials.password}

@@ -34,3 +34,15 @@ class PowerDriver(Protocol):
 
     def is_on(self) -> bool | None:
         """Whether the node has power; None where this way cannot tell."""
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Host and port of `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or an IPv6 address; either is text.
+
+    The port is empty if the address has none; the host has no brackets.
+    """
+    if address.startswith("["):
+        host, _, port = address[1:].partition("]")
+        return host, port.removeprefix(":")
+    host, _, port = address.partition(":")
+    return (address, "") if ":" in port else (host, port)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from imagebuilder.errors import HostError
-from imagebuilder.fleet.power.protocol import SECONDS, Credentials, PowerError
+from imagebuilder.fleet.power.protocol import SECONDS, Credentials, PowerError, split_address
 
 HINT = "is the address right, is its certificate trusted (`verify: false` to accept any)?"
 
@@ -19,6 +19,15 @@ class Redfish:
     address: str
     credentials: Credentials
     verify: bool
+
+    @property
+    def url(self) -> str:
+        """The address as a URL, in which an IPv6 address has brackets."""
+        if "://" in self.address:
+            return self.address
+        host, port = split_address(self.address)
+        shown = f"[{host}]" if ":" in host else host
+        return f"https://{shown}:{port}" if port else f"https://{shown}"
 
     def on(self) -> None:
         self.reset("On")
@@ -42,10 +51,9 @@ class Redfish:
                 "power: redfish needs the Python package sushy",
                 hint="pip install 'imagebuilder[redfish]' in imagebuilder's environment",
             ) from error
-        url = self.address if "://" in self.address else f"https://{self.address}"
         try:
             root = sushy.Sushy(
-                url,
+                self.url,
                 username=self.credentials.user,
                 password=self.credentials.password,
                 verify=self.verify,

@@ -15,6 +15,7 @@ from imagebuilder.fleet.power.command import CommandPower
 from imagebuilder.fleet.power.ipmi import Ipmi
 from imagebuilder.fleet.power.powerman import Powerman
 from imagebuilder.fleet.power.protocol import Credentials, PowerError
+from imagebuilder.fleet.power.redfish import Redfish
 from imagebuilder.fleet.power.switch import switch_all
 from imagebuilder.fleet.power.wol import WakeOnLan, magic_packet
 from imagebuilder.nodes.types import Node, Power
@@ -150,6 +151,23 @@ def test_a_password_is_in_no_argument_and_in_no_message(
     with pytest.raises(PowerError, match="n1: ipmitool failed: Error: Unable to") as caught:
         Ipmi("n1", "10.0.0.9", Credentials("admin", f"{SECRET}-wrong")).on()
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port", "url"),
+    [
+        ("bmc1", "bmc1", "623", "https://bmc1"),
+        ("10.0.0.9:6230", "10.0.0.9", "6230", "https://10.0.0.9:6230"),
+        ("fd00::9", "fd00::9", "623", "https://[fd00::9]"),
+        ("[fd00::9]", "fd00::9", "623", "https://[fd00::9]"),
+        ("[fd00::9]:6230", "fd00::9", "6230", "https://[fd00::9]:6230"),
+        ("fe80::9%eth0", "fe80::9%eth0", "623", "https://[fe80::9%eth0]"),
+    ],
+)
+def test_a_bmc_has_an_address_of_either_kind(address: str, host: str, port: str, url: str) -> None:
+    argv, _ = Ipmi("n1", address, Credentials("admin", "x")).command("power", "on")
+    assert argv[argv.index("-H") + 1 : argv.index("-U")] == [host, "-p", port]
+    assert Redfish("n1", address, Credentials("admin", "x"), verify=True).url == url
 
 
 def test_what_a_bmc_says_moves_no_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
