@@ -13,24 +13,11 @@ from pathlib import Path
 
 from imagebuilder.process import Word, run
 from imagebuilder.serve.config import ServeConfig
+from imagebuilder.serve.ganesha import CONFINE_GANESHA, TRY_GANESHA
 from imagebuilder.serve.nfs import RPCBIND_PORT
 from imagebuilder.serve.options import Nfs
 
 NO_NAME = "s/ [^ ]*/ */3"  # the fourth word of a lease is a name, `*` for none
-# nfs-ganesha cannot test its file, and ignores what it does not understand.  So it is started with
-# address $1 in namespaces that end with the script, which fails if it complains about a file in $2.
-# Its sockets are in a separate /run, which also contains a tree below /run.
-TRY_GANESHA = (
-    "ip link set lo up; ip address add $1 dev lo; mount -t tmpfs tmpfs $2/ganesha; "
-    "cd $2/ganesha; mkdir run; mount --rbind /run run; mount -t tmpfs tmpfs /run; "
-    "case $2 in /run/*) tree=run/$(echo $2 | cut -d/ -f3); mkdir /$tree; "
-    "mount --rbind $tree /$tree;; esac; "
-    "mkdir /run/ganesha /run/rpcbind; mkfifo /run/said; rpcbind -h $1; "
-    "ganesha.nfsd -F -f $2/ganesha.conf -L STDOUT -p /run/ganesha.pid > /run/said 2>&1 & "
-    "faults=0; while read -r line; do case $line in "
-    '*"NFS SERVER INITIALIZED"*) exit $faults;; *" :EVENT :"*) continue;; '
-    '*" :Config "[Ff]"ile ("*) faults=1;; esac; echo "$line"; done < /run/said; exit 1'
-)
 
 
 @dataclass(frozen=True)
@@ -89,10 +76,10 @@ def radvd(config: ServeConfig) -> Daemon:
 
 
 def ganesha(config: ServeConfig) -> Daemon:
-    """The NFS server that needs no kernel module."""
+    """The NFS server that needs no kernel module; it finds nothing but the roots."""
     argv = (
-        "ganesha.nfsd", "-F", "-f", config.folder / "ganesha.conf", "-L", "STDOUT",
-        "-p", config.folder / "ganesha.pid",
+        "unshare", "--mount", "--propagation", "private",
+        "sh", "-euc", CONFINE_GANESHA, "sh", config.tree.roots, config.folder,
     )  # fmt: skip
     test = (
         "timeout", "60", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child",

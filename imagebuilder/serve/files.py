@@ -6,6 +6,7 @@ from __future__ import annotations
 from imagebuilder.files import Content, place_files, set_access
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.serve.config import ServeConfig
+from imagebuilder.serve.ganesha import CONFINED
 from imagebuilder.serve.nfs import find_ganesha_release
 from imagebuilder.serve.options import Nfs
 from imagebuilder.serve.render import (
@@ -45,7 +46,7 @@ def make_config(config: ServeConfig, nodes: Nodes) -> list[str]:
     set_access(config.folder, 0o755)
     # nginx makes new logs readable for every user, but keeps the modes of existing ones.
     make_reports_log(config.tree)
-    for name in (*NGINX_FOLDERS, "ganesha"):
+    for name in (*NGINX_FOLDERS, "ganesha", CONFINED):
         (config.folder / name).mkdir(exist_ok=True)
     texts = config_texts(config, nodes).items()
     changed = place_files(Content(config.folder / name, text.encode()) for name, text in texts)
