@@ -59,7 +59,7 @@ def parse_rpcinfo(text: str) -> dict[Service, str]:
 
 def find_place(holder: Holder, interface: Interface) -> Place | None:
     """Where a socket listens; None if only this host can reach it."""
-    address = holder.address.strip("[]").removeprefix("::ffff:")
+    address = holder.address.strip("[]")
     if address.startswith("127.") or address == "::1" or holder.interface == "lo":
         return None
     if holder.interface:

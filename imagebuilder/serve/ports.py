@@ -12,6 +12,8 @@ from imagebuilder.errors import Fault
 from imagebuilder.process import run
 
 ANYWHERE = frozenset(("0.0.0.0", "*", "[::]"))
+# An IPv4 address as an IPv6 socket has it, such as those of nfs-ganesha.
+MAPPED = re.compile(r"\[::ffff:([0-9.]+)\]")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ def parse_holder(line: str) -> Holder | None:
         return None
     address, _, number = words[4].rpartition(":")
     address, _, interface = address.partition("%")
+    if mapped := MAPPED.fullmatch(address):
+        address = mapped[1]
     users = re.findall(r'\("([^"]*)",pid=(\d+)', words[6] if len(words) > 6 else "")
     if not number.isdigit():
         return None

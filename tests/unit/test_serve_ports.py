@@ -21,6 +21,8 @@ udp   UNCONN 0      0            0.0.0.0:69         0.0.0.0:*
 tcp   LISTEN 0      511          0.0.0.0:80         0.0.0.0:*    users:(("nginx",pid=7,fd=6),("nginx",pid=6,fd=6))
 tcp   LISTEN 0      128        127.0.0.1:2049       0.0.0.0:*    users:(("x",pid=9,fd=3))
 tcp   LISTEN 0      128             [::]:111           [::]:*    users:(("rpcbind",pid=5,fd=3))
+tcp   LISTEN 0      4096 [::ffff:10.0.0.1]:20048       *:*    users:(("ganesha.nfsd",pid=4,fd=12))
+tcp   LISTEN 0      4096 [::ffff:10.0.0.2]:20049       *:*    users:(("ganesha.nfsd",pid=4,fd=13))
 tcp   LISTEN 0      128                *:8080             *:*    users:(("java",pid=8,fd=3))
 raw   UNCONN 0      0                  *:icmp             *:*
 """  # noqa: E501 - as it is printed
@@ -28,7 +30,7 @@ raw   UNCONN 0      0                  *:icmp             *:*
 
 def test_lines_are_understood() -> None:
     holders = parse_holders(SHOWN)
-    assert len(holders) == 7
+    assert len(holders) == 9
     assert holders[0] == Holder("udp", 53, "127.0.0.53", "lo", "systemd-resolve", 611)
     assert holders[2] == Holder("udp", 69, "0.0.0.0")
     assert holders[3].pid == 7
@@ -43,6 +45,8 @@ def test_lines_are_understood() -> None:
         ("tcp", 80, 7),
         ("tcp", 2049, None),
         ("tcp", 111, 5),
+        ("tcp", 20048, 4),  # at an address of IPv4, by a socket of IPv6
+        ("tcp", 20049, None),
         ("tcp", 8080, 8),
         ("udp", 80, None),  # another protocol
     ],
