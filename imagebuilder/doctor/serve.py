@@ -157,9 +157,9 @@ def examine_tree(tree: Tree, *, is_root: bool) -> tuple[HostFinding, ...]:
         readable = HostFinding("tree", Severity.OK, f"{tree.path}: {said}")
     if tree.path in (there, *there.parents) and not has_separate_mount(tree.path):
         # exports(5), "Subdirectory Exports": handles can be guessed.
-        what = "shares its file system with other files, which a forged NFS handle could name"
-        fix = f"if nodes are not trusted, put {tree.path} on its own file system"
-        return readable, HostFinding("export", Severity.OK, f"{what}; {fix}")
+        what = "machines on the nodes' network can read this host's files with a forged NFS handle"
+        fix = f"put {tree.path} on a file system of its own"
+        return readable, HostFinding("export", Severity.WARNING, what, fix)
     return (readable,)
 
 

@@ -9,8 +9,14 @@ import pytest
 
 from imagebuilder.doctor.finding import Severity
 from imagebuilder.doctor.host import load_needs, nearest_folder
-from imagebuilder.doctor.serve import examine_firewall, examine_nfs, examine_serve, read_ufw
-from imagebuilder.tree import Tree
+from imagebuilder.doctor.serve import (
+    examine_firewall,
+    examine_nfs,
+    examine_serve,
+    examine_tree,
+    read_ufw,
+)
+from imagebuilder.tree import Tree, make_tree
 
 UNREADABLE = Path("/sys/bus/platform/drivers_probe")  # for root too
 
@@ -47,3 +53,16 @@ def test_nothing_is_asked_for_that_only_a_builder_needs(tmp_path: Path) -> None:
     found = examine_serve(Tree(tmp_path), "")
     assert {finding.subject for finding in found}.isdisjoint(building)
     assert "ostree" in {finding.subject for finding in found}, "a release is made here too"
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_files_of_this_host_beside_the_export_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, separate: bool
+) -> None:
+    monkeypatch.setattr("imagebuilder.doctor.serve.has_separate_mount", lambda _: separate)
+    tree = make_tree(tmp_path / "tree")
+    found = {each.subject: each for each in examine_tree(tree, is_root=False)}
+    assert ("export" not in found) is separate
+    if not separate:
+        assert found["export"].level is Severity.WARNING
+        assert found["export"].fix == f"put {tree.path} on a file system of its own"
