@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.nodes.evidence.usage import NFS_PORT
+from tests.integration.started import PATIENCE
 from tests.integration.wire_room import CHECKOUT, MAC, SERVER, Room, wire_room
 
 pytestmark = pytest.mark.root
@@ -17,6 +19,16 @@ pytestmark = pytest.mark.root
 NODES = f"nodes: {{n1: {{macs: ['{MAC}'], profile: generic}}}}\n"
 ROOT = "generic/20261101093000-1c2d3e4f"
 KEY = "nodes/n1/ssh_host_ed25519_key"
+# More than ganesha takes by itself: those of 300 nodes with nconnect=4.
+CONNECTIONS = 1200
+HOLD = """\
+import resource, socket, sys, time
+address, port, many = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_NOFILE, (many + 100, many + 100))
+held = [socket.create_connection((address, port), 60) for _ in range(many)]
+print("holding", flush=True)
+time.sleep(600)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +65,10 @@ def test_no_name_leads_out_of_the_roots(room: Room) -> None:
         f"{up}proc/self/root/etc/shadow", CHECKOUT / "LICENSE",
     )  # fmt: skip
     assert [type(each) for each in read(room, *names)] == [int] * len(names)
+
+
+def test_many_nodes_are_connected_at_once(room: Room) -> None:
+    words = ("-c", HOLD, SERVER, str(NFS_PORT), str(CONNECTIONS))
+    with room.beside("holder", room.client, sys.executable, *words) as started:
+        started.wait_for("holding", PATIENCE)
+        assert read(room, f"{ROOT}/etc/shadow") == ["of the image\n"]
