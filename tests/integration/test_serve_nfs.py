@@ -43,8 +43,9 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
             yield made
 
 
-def read(room: Room, *names: str | Path) -> list[str | int]:
-    argv = ["-m", "tests.integration.nfs_client", SERVER, room.tree.roots, *names]
+def read(room: Room, *names: str | Path, user: bool = False) -> list[str | int]:
+    how = ["--user"] if user else []
+    argv = ["-m", "tests.integration.nfs_client", *how, SERVER, room.tree.roots, *names]
     done = room.at_client(sys.executable, *argv)
     assert done.status == 0, done.stderr
     found: list[str | int] = json.loads(done.stdout)
@@ -65,6 +66,10 @@ def test_no_name_leads_out_of_the_roots(room: Room) -> None:
         f"{up}proc/self/root/etc/shadow", CHECKOUT / "LICENSE",
     )  # fmt: skip
     assert [type(each) for each in read(room, *names)] == [int] * len(names)
+
+
+def test_users_of_a_node_do_not_read_as_its_root(room: Room) -> None:
+    assert read(room, f"{ROOT}/etc/shadow", user=True) == [13]
 
 
 def test_many_nodes_are_connected_at_once(room: Room) -> None:
