@@ -95,7 +95,7 @@ def install(
     units = (*system_files(config, options), *more)
     other_use = find_other_use(root) if config.nfs is Nfs.KERNEL else ""
     if config.nfs is Nfs.KERNEL and not other_use:
-        units += nfs_server_files(config)
+        units += nfs_server_files(config, root)
     lines = place_units(root, units)
     if other_use:
         lines.append(tell_left_alone(other_use))

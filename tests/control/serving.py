@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from imagebuilder.serve.nfsconf import CONNECTIONS
 from tests.control.page import BUILDER, Page
 from tests.control.world import SERVER, Builder, Nuc
 
@@ -38,6 +39,8 @@ def look_healthy(nuc: Nuc) -> None:
         said[command] = done.stdout + done.stderr
         print(f"$ imagebuilder {command}\n{said[command]}", flush=True)
     assert f"tcp port 2049, NFS: listens on {SERVER}" in said["doctor --serve"]
+    most = nuc.type("sudo cat /proc/fs/nfsd/max_connections").stdout
+    assert most.strip() == str(CONNECTIONS)
     failed = nuc.type("systemctl list-units --failed --no-legend --plain").stdout
     assert "imagebuilder" not in failed
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.process import run
-from imagebuilder.serve.nfsconf import NFS_CONF, RETRY, nfs_server_files
+from imagebuilder.serve.nfsconf import FEWEST_THREADS, NFS_CONF, RETRY, nfs_server_files
 from imagebuilder.serve.units import place_units
 from tests.systemd import verify
-from tests.unit.test_serve_nfsconf import KERNEL
+from tests.unit.test_serve_nfsconf import KERNEL, write
 
 
 @pytest.fixture
 def placed(tmp_path: Path) -> Path:
     """A system with the files, and a server's own configuration."""
-    place_units(tmp_path, nfs_server_files(KERNEL))
-    (tmp_path / "etc/nfs.conf").write_text("[nfsd]\nthreads=8\n")
+    write(tmp_path, "etc/nfs.conf", "[nfsd]\nthreads=8\n")
+    place_units(tmp_path, nfs_server_files(KERNEL, tmp_path))
     return tmp_path
 
 
@@ -34,6 +34,12 @@ def test_the_nfs_tools_read_the_address(placed: Path) -> None:
         assert look_up(placed, key) == value
     (placed / NFS_CONF).unlink()
     assert look_up(placed, "host") == ""
+
+
+def test_the_server_has_threads_for_many_nodes(tmp_path: Path) -> None:
+    write(tmp_path, "etc/nfs.conf", "[nfsd]\n# threads=8\n")
+    place_units(tmp_path, nfs_server_files(KERNEL, tmp_path))
+    assert int(look_up(tmp_path, "threads")) >= FEWEST_THREADS
 
 
 def test_systemd_takes_the_restart_of_a_oneshot(placed: Path, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, status: int = 0)
     """A system with everything installed, and a systemctl and exportfs that note their words."""
     config = replace(FULL, nfs=Nfs.KERNEL, tree=make_tree(tmp_path / "netboot"), announces=True)
     root = tmp_path / "root"
-    place_units(root, (*system_files(config, Options("eth0")), *nfs_server_files(config)))
+    place_units(root, (*system_files(config, Options("eth0")), *nfs_server_files(config, root)))
     (config.tree.serve / "installed").mkdir()
     (config.tree.serve / "installed/nginx.conf").write_text("x")
     programs = tmp_path / "bin"
