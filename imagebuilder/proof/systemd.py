@@ -36,6 +36,8 @@ BEGINS = re.compile(r"Creating (?P<unit>\S+)/start job")
 CYCLE = re.compile(r"Found (ordering cycle|dependency on)")
 # A file's name before its content, in what `cat-config` prints.
 FILE = re.compile(r"# (/\S+\.conf)")
+# The keys of programs that a start of a service runs.
+STARTING = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost")
 DROPPED = re.compile(r"Job (?P<unit>\S+)/\w+ deleted to break ordering cycle")
 
 
@@ -76,6 +78,17 @@ class Startup:
     dropped: Mapping[str, str]
     units: Mapping[str, LoadedUnit]
     complaints: tuple[Complaint, ...]
+
+    def starting(self) -> Iterator[LoadedUnit]:
+        """The services that start at boot, or when a socket, a timer or a path asks for them."""
+        for name in sorted(self.units):
+            unit = self.units[name]
+            # An alias names a unit that is listed under its own name too.
+            if unit.name != name or not name.endswith(".service") or unit.state != "loaded":
+                continue
+            triggers = {value.split()[0] for value in unit.every("TriggeredBy") if value}
+            if name in self.jobs or triggers & self.jobs:
+                yield unit
 
 
 @dataclass(frozen=True)

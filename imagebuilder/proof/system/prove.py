@@ -12,6 +12,7 @@ from imagebuilder.proof.system.accounts import prove_accounts, prove_unit_accoun
 from imagebuilder.proof.system.dns import prove_tls
 from imagebuilder.proof.system.files import prove_extensions, prove_files
 from imagebuilder.proof.system.firewall import prove_firewall
+from imagebuilder.proof.system.helpers import prove_helpers
 from imagebuilder.proof.system.manager import prove_manager
 from imagebuilder.proof.system.network import prove_network
 from imagebuilder.proof.system.processors import prove_processors
@@ -36,6 +37,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
         )
         return
     yield from prove_start(subject, startup)
+    yield from prove_helpers(subject, startup)
     yield from prove_manager(subject, startup)
     yield from prove_processors(subject, startup)
     yield from prove_sleep(subject, startup)
