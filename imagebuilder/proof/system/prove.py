@@ -15,6 +15,7 @@ from imagebuilder.proof.system.firewall import prove_firewall
 from imagebuilder.proof.system.helpers import prove_helpers
 from imagebuilder.proof.system.manager import prove_manager
 from imagebuilder.proof.system.network import prove_network
+from imagebuilder.proof.system.openssl import prove_openssl
 from imagebuilder.proof.system.processors import prove_processors
 from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.proof.system.start import prove_ports, prove_start
@@ -44,6 +45,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_network(subject, startup)
     yield from prove_tls(subject, startup)
     yield from prove_firewall(subject, startup)
+    yield from prove_openssl(subject)
     yield from prove_files(subject)
     yield from prove_accounts(subject)
     yield from prove_unit_accounts(subject, startup)
