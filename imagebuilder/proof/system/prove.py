@@ -18,7 +18,7 @@ from imagebuilder.proof.system.network import prove_network
 from imagebuilder.proof.system.openssl import prove_openssl
 from imagebuilder.proof.system.processors import prove_processors
 from imagebuilder.proof.system.sleep import prove_sleep
-from imagebuilder.proof.system.start import prove_ports, prove_start
+from imagebuilder.proof.system.start import prove_listeners, prove_ports, prove_start
 from imagebuilder.proof.systemd import read_startup
 
 # They merge extensions over /usr, /opt and /etc.
@@ -52,3 +52,4 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     if MERGING & startup.jobs:
         yield from prove_extensions(subject.root)
     yield from prove_ports(subject, startup)
+    yield from prove_listeners(subject, startup)

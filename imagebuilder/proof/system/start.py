@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS
 from imagebuilder.proof.cmdline import CMDLINE, KernelWord, kernel_words
 from imagebuilder.proof.say import some
+from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.services.environment import environment_of
 from imagebuilder.proof.services.prove import find_loaded, line_of
 from imagebuilder.proof.subject import Subject
@@ -62,6 +63,12 @@ PORT = "PORT"
 LISTENS = re.compile(
     rf"(\s-p|\s-l|--(http-)?port|--listen(-address)?|--bind|http\.server)[ =](\S*:)?{PORT}\s"
 )
+# What only a server's command line has; `--port` and `-p` may be those of another machine.
+SERVES = re.compile(
+    r"(--?[\w.-]*(listen|bind)[\w.-]*[ =]\S*?:?|http\.server (\S+ )*?|[ =/](0\.0\.0\.0|\[::\]|\*):)"
+    r"(?P<port>\d{2,5})[ /]"
+)
+LOCAL = re.compile(r"(^|[\s=/])(127\.|localhost|\[?::1)")
 SSHD = re.compile(r"^\s*Port\s+(\d+)", re.IGNORECASE | re.MULTILINE)
 FILES = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 
@@ -230,6 +237,31 @@ def prove_ports(subject: Subject, startup: Startup) -> Iterator[Finding]:
             what = f"{unit.name} cannot listen on port {port.value}: something else has it"
             hint = "give one of them another port"
             yield SAY.fault(what, where, hint=hint)
+
+
+def prove_listeners(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of a site's services whose command lines open a port that no overlay declares.
+
+    The port of an engine is for the question `services`; the boot test sees what is open.
+    """
+    declared = subject.image.listens
+    engines = {engine.unit for engine in subject.expectations.engines}
+    for unit in startup.starting() if declared is not None else ():
+        where = said_in(subject.root, unit, "ExecStart")
+        if where.path in subject.shipped or unit.name in engines:
+            continue
+        for port in map(listened_port, unit.commands.get("ExecStart", ())):
+            if port and f"{port}/tcp" not in (declared or ()):
+                what = f"{unit.name} listens on {port}/tcp, which no overlay declares"
+                hint = "declare the port (listens:), let it listen on 127.0.0.1, or disable it"
+                yield SAY.fault(what, where, hint=hint)
+
+
+def listened_port(words: Sequence[str]) -> str:
+    """The port that a command line opens for other machines, "" if it says none."""
+    line = f"{' '.join(words)} "
+    found = None if LOCAL.search(line) else SERVES.search(line)
+    return found["port"] if found else ""
 
 
 def port_users(

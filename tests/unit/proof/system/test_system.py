@@ -32,6 +32,8 @@ from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.proof.system.start import (
     LISTENS,
     PORT,
+    listened_port,
+    prove_listeners,
     prove_masked,
     prove_stopped,
     starts_otherwise,
@@ -483,6 +485,42 @@ def test_optional_modules_of_pam_may_be_missing(tmp_path: Path) -> None:
 )
 def test_who_listens_by_its_command_line(command: str, listens: bool) -> None:  # noqa: FBT001
     assert bool(LISTENS.search(f"{command} ".replace("8080", PORT))) == listens
+
+
+@pytest.mark.parametrize(
+    ("command", "port"),
+    [
+        ("/usr/bin/python3 -m http.server 9000 --directory /var/log", "9000"),
+        ("/usr/bin/python3 -m http.server --bind 0.0.0.0 9000", "9000"),
+        ("/opt/exporter --web.listen-address=:9100", "9100"),
+        ("/opt/exporter --listen 10.0.0.5:9100", "9100"),
+        ("/opt/serve --bind=[::]:80", "80"),
+        ("/usr/bin/gunicorn -b 0.0.0.0:8000 app", "8000"),
+        ("/usr/bin/socat TCP-LISTEN:7000,fork EXEC:cat", ""),
+        ("/usr/bin/python3 -m http.server 9000 --bind 127.0.0.1", ""),
+        ("/opt/exporter --web.listen-address=localhost:9100", ""),
+        ("/opt/exporter --listen [::1]:9100", ""),
+        ("/usr/bin/ssh -N -p 2222 -R 9000:127.0.0.1:80 gateway", ""),
+        ("/usr/bin/psql --host db --port 5432", ""),
+        ("/usr/bin/mkdir -p 0755 /srv", ""),
+        ("/opt/agent --server http://10.0.0.9:8080/", ""),
+    ],
+)
+def test_the_port_that_only_a_server_names(command: str, port: str) -> None:
+    assert listened_port(command.split()) == port
+
+
+def test_a_service_of_a_site_that_listens(tmp_path: Path) -> None:
+    words = {"ExecStart": (("/usr/bin/python3", "-m", "http.server", "9000"),)}
+    unit = replace(unit_of("logs.service"), commands=words)
+    asked = subject(make_tree(tmp_path, {}), listens=("22/tcp",))
+    started = startup("logs.service", a=unit)
+    what = "logs.service listens on 9000/tcp, which no overlay declares"
+    assert faults(prove_listeners(asked, started)) == [what]
+    assert faults(prove_listeners(asked, startup(a=unit))) == []
+    for listens in (("22/tcp", "9000/tcp"), None):
+        asked = subject(Root(tmp_path), listens=listens)
+        assert faults(prove_listeners(asked, started)) == []
 
 
 @pytest.mark.parametrize(
