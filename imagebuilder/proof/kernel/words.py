@@ -135,10 +135,11 @@ def prove_interface(subject: Subject) -> Iterator[Finding]:
     words = list(kernel_words(subject.cmdline))
     if any(word.key == "net.ifnames" and word.value == "0" for word in words):
         return
+    named = {word.value.partition(":")[0] for word in words if word.key == "ifname"}
     for word in words:
         # ip=NAME:METHOD, or five other fields before the name (dracut.cmdline(7)).
         found = re.fullmatch(r"(?:(?:[^:]*:){5})?(eth\d+)(:.*)?", word.value)
-        if found and word.key in ("ip", "bootdev", "rd.bootdev", "ifname"):
+        if found and word.key in ("ip", "bootdev") and found[1] not in named:
             what = f"{word.text} on the command line: no NIC is called {found[1]} by then, and the "
             what += "node gets no address"
             yield SAY.fault(what, word.evidence, hint="use ip=dhcp, which asks over every NIC")

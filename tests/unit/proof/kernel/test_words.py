@@ -134,6 +134,7 @@ def test_an_option_of_a_module_that_has_another_name_here(
         (("ip=10.0.0.2::10.0.0.1:255.255.255.0:n1:eth1:none",), "no NIC is called eth1"),
         (("ip=dhcp", "bootdev=eth0"), "bootdev=eth0 on the command line"),
         (("net.ifnames=0", "ip=eth0:dhcp"), ""),
+        (("ifname=eth0:52:54:00:00:00:01", "ip=eth0:dhcp", "bootdev=eth0"), ""),
         (("ip=enp1s0:dhcp",), ""),
         (("ip=10.0.0.2::10.0.0.1:255.255.255.0:eth0::none",), ""),
     ],
