@@ -100,6 +100,11 @@ class SettingModel(Model):
         description="Regular expression for the values with which part of the work or of the "
         "memory stays on the processor: a warning.",
     )
+    beyond: str = Field(
+        default="",
+        description="Regular expression for the values that choose devices, but not the first one: "
+        "a warning, because a node may have only one.",
+    )
     wrong: str = Field(
         default="",
         description="Regular expression for the values that no service should have: a fault.",

@@ -32,6 +32,7 @@ from imagebuilder.proof.services.settings import (
     CommandLine,
     prove_accepted,
     prove_address,
+    prove_beyond,
     prove_port,
     prove_processor,
     prove_threads,
@@ -152,6 +153,7 @@ def prove_engine(
 ) -> Iterator[Finding]:
     if engine.backends and not engine.allow_cpu:
         yield from prove_processor(line, kind)
+    yield from prove_beyond(line, kind)
     yield from prove_wrong(line, kind)
     yield from prove_address(subject, line, kind)
     yield from prove_accepted(subject, line, kind)

@@ -92,6 +92,16 @@ def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
             )
 
 
+def prove_beyond(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+    """Warnings of settings that choose devices which a node with one device does not have."""
+    for setting in kind.model.settings:
+        found = line.find(setting) if setting.beyond else None
+        if found and fullmatch(setting.beyond, found.value.strip()):
+            what = f"{line.unit} has {found.by}: a node with one device does not have it"
+            hint = "remove it, unless every node of the profile has as many"
+            yield SAY.warning(what, found.evidence, hint=hint)
+
+
 def prove_wrong(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
     """Faults of values that the engine's overlay calls wrong."""
     for setting in kind.model.settings:

@@ -17,6 +17,7 @@ from imagebuilder.proof.services.prove import line_of
 from imagebuilder.proof.services.settings import (
     CommandLine,
     prove_accepted,
+    prove_beyond,
     prove_port,
     prove_processor,
     prove_threads,
@@ -273,6 +274,16 @@ def test_what_a_driver_needs(key: str, value: str, kept: bool, tmp_path: Path) -
     confined = Confined(setting({key: value}, {}), (), serves=False, computes=True)
     nothing = Startup(frozenset(), {}, {}, ())
     assert bool(list(prove_confinement(Root(tmp_path), nothing, confined))) == kept
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [("ROCm1", 1), ("Vulkan2,Vulkan3", 1), ("ROCm0", 0), ("ROCm1,ROCm0", 0), ("none", 0)],
+)
+def test_devices_that_a_node_may_not_have(value: str, told: int) -> None:
+    found = warnings(prove_beyond(line(SERVER, LLAMA_ARG_DEVICE=value), LLAMA))
+    assert len(found) == told
+    assert len(warnings(prove_beyond(line(SERVER, "--device", value), LLAMA))) == told
 
 
 @pytest.mark.parametrize(
