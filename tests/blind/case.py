@@ -28,7 +28,8 @@ from tests.faults.roots.made import Answers
 from tests.faults.site import Site, plant
 
 CORPUS = Path(__file__).parent
-FURTHER = ("third", "fourth", "fifth")
+# Corpora: their folders, and what their names begin with.
+FURTHER = ("third", "fourth", "fifth", "sixth")
 
 
 @dataclass(frozen=True)
