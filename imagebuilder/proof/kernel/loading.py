@@ -20,6 +20,7 @@ from imagebuilder.recipe.hardware import chip_of
 
 SAY = Say(Question.KERNEL)
 MODPROBE = ("/usr/sbin/modprobe", "/usr/bin/modprobe")
+WIRED = "kernel/drivers/net/ethernet/"
 INSTEAD = re.compile(r"modprobe\s+.*?(?:-i|--ignore-install)\s+([\w-]+)")
 
 
@@ -29,6 +30,18 @@ class Loading:
 
     modules: frozenset[str]
     commands: tuple[str, ...]
+
+
+def prove_nics(drivers: Drivers) -> Iterator[Finding]:
+    """Warnings of drivers of wired NICs that are kept off, unless a module of another origin is
+    there, which may be meant to take their place.
+    """
+    kept = {**drivers.settings.blacklisted, **drivers.settings.never}
+    folder = f"{drivers.kernel.folder}/{WIRED}"
+    names = [name for name in kept if drivers.kernel.by_name.get(name, "").startswith(folder)]
+    for name in names if not any("/net/" in path for path in drivers.kernel.outside) else ():
+        what = f"{name}, a driver of wired NICs, is kept off: nodes with such a NIC have no network"
+        yield SAY.warning(what, kept[name], hint="remove that line, unless no node has one")
 
 
 def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from imagebuilder.proof.kernel.built import find_shipped, prove_built, prove_dep
 from imagebuilder.proof.kernel.content import prove_content
 from imagebuilder.proof.kernel.devices import drivers_of, needed_files, prove_devices
 from imagebuilder.proof.kernel.dkms import prove_dkms, prove_signed
-from imagebuilder.proof.kernel.loading import prove_loading
+from imagebuilder.proof.kernel.loading import prove_loading, prove_nics
 from imagebuilder.proof.kernel.modules import FOLDER
 from imagebuilder.proof.kernel.words import prove_words
 from imagebuilder.proof.say import Say, some
@@ -42,6 +42,7 @@ def prove_kernel(subject: Subject) -> Iterator[Finding]:
     yield from prove_signed(drivers.kernel, subject.cmdline)
     yield from prove_devices(subject, drivers)
     yield from prove_loading(subject, drivers)
+    yield from prove_nics(drivers)
     yield from prove_words(subject)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from re import fullmatch
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.services.selectors import (
@@ -28,6 +29,12 @@ RESOLVED = re.compile(r"^\s+(?P<name>\S+) => (?P<path>/\S+)", re.MULTILINE)
 REMOVE = "remove that variable where it is set"
 
 
+UUID = r"\s*(GPU|MIG)-[0-9a-fA-F].*"
+# Of Gloo, NCCL, RCCL, TensorPipe and UCX.
+INTERFACE = r"\w+_SOCKET_IFNAME|UCX_NET_DEVICES"
+OLD_NAMES = r"\s*=?eth\d+(:\d+)?(,eth\d+(:\d+)?)*\s*"
+
+
 def prove_selection(
     unit: str, backends: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
@@ -41,9 +48,27 @@ def prove_selection(
         if row.hides_all(variable.value):
             what = f"{said} hides every device from {unit}"
             yield SAY.fault(what, where, hint=REMOVE)
+        elif fullmatch(UUID, variable.value):
+            what = (
+                f"{said} names a card by its UUID: no other node has that card, and {unit} finds "
+            )
+            yield SAY.warning(f"{what}none there", where, hint=REMOVE)
         elif row.may_hide(variable.value):
             what = f"{said} hides devices from {unit}: a node with fewer devices may have none left"
             yield SAY.warning(what, where, hint=REMOVE)
+
+
+def prove_interfaces(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:
+    """Faults of variables that name a NIC as the kernel does before udev names it."""
+    words = kernel_words(subject.cmdline)
+    if any(word.key == "net.ifnames" and word.value == "0" for word in words):
+        return
+    for name, variable in environment.items():
+        if fullmatch(INTERFACE, name) and fullmatch(OLD_NAMES, variable.value):
+            what = f"{name}={variable.value} of {unit}: no NIC of a node has that name, and the "
+            what += "processes of an engine do not find each other"
+            hint = "remove it, or name the NICs to leave out: ^lo,docker"
+            yield SAY.fault(what, variable.evidence(name), hint=hint)
 
 
 def prove_emulation(

@@ -12,9 +12,12 @@ from imagebuilder.elf import read_needs
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
+from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.systemd import LoadedUnit
 from imagebuilder.root import Root
 
+# Where Triton and PyTorch's compiler keep shared libraries that they make.
+COMPILED = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 # Without these a service does not start, or is not in order when it has.
 STARTING = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost")
 EXEC, NO_EXEC = "ExecPaths", "NoExecPaths"
@@ -102,6 +105,17 @@ def deepest(root: Root, words: Sequence[str], path: str) -> str:
     known = [root.resolve(place) or place.rstrip("/") or "/" for place in places]
     above = [each for each in known if path == each or path.startswith(f"{each.rstrip('/')}/")]
     return max(above, key=len, default="")
+
+
+def prove_caches(root: Root, unit: LoadedUnit, environment: Environment) -> Iterator[Finding]:
+    """Faults of folders in which a service makes libraries that it may not load."""
+    for name, variable in environment.items():
+        folder = variable.value if name in COMPILED else ""
+        if unit.words(NO_EXEC) and folder and (forbids := forbidding(root, unit, folder)):
+            what = f"{unit.name} may not load what it compiles into {folder} ({name}): "
+            what += f"{NO_EXEC}={forbids} forbids it"
+            hint = f"add {folder} to {EXEC}="
+            yield SAY.fault(what, said_in(root, unit, NO_EXEC), variable.evidence(name), hint=hint)
 
 
 def prove_watchdog(root: Root, unit: LoadedUnit) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from imagebuilder.proof.services.devices import (
     prove_disguise,
     prove_emulation,
     prove_hindrances,
+    prove_interfaces,
     prove_python_path,
     prove_search,
     prove_selection,
@@ -23,6 +24,7 @@ from imagebuilder.proof.services.devices import (
 from imagebuilder.proof.services.environment import Environment, environment_of, expanded, unquoted
 from imagebuilder.proof.services.models import prove_model
 from imagebuilder.proof.services.programs import (
+    prove_caches,
     prove_executable,
     prove_readiness,
     prove_watchdog,
@@ -123,6 +125,8 @@ def prove_service(
     yield from prove_readiness(subject.root, unit)
     yield from prove_variables(subject, unit, backends, environment)
     yield from prove_search(subject, unit.name, programs, environment)
+    yield from prove_interfaces(subject, unit.name, environment)
+    yield from prove_caches(subject.root, unit, environment)
 
 
 def prove_variables(

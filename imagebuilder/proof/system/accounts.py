@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fnmatch
+import posixpath
 import re
 import stat
 from collections.abc import Iterable, Iterator
@@ -38,7 +39,7 @@ HOST_KEY = re.compile(
 # By the kind of the key: how the names of its algorithms begin.
 ALGORITHMS = {"rsa": ("rsa-sha2-", "ssh-rsa"), "ecdsa": ("ecdsa-",), "ed25519": ("ssh-ed25519",)}
 NEVER = ("", "99999")
-NOLOGIN = "/etc/nologin"
+NOLOGIN, BASHRC = "/etc/nologin", ".bashrc"
 LOADED = "loaded"
 EXTRA = "SupplementaryGroups"
 
@@ -55,6 +56,7 @@ def prove_accounts(subject: Subject) -> Iterator[Finding]:
         yield SAY.fault(what, Evidence(NOLOGIN), hint=hint)
     if subject.root.lies(SSHD):
         yield from prove_sshd(subject, users)
+    yield from prove_greetings(subject, users)
     yield from prove_sudo(subject, [name for name in users if name != "root"])
 
 
@@ -114,6 +116,25 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
         hint = "name accounts of the image, or groups that they are in (overlay key users: groups:)"
         where = Evidence(place_of(subject, why.partition(" ")[0], ""), said=why)
         yield SAY.fault(what, where, hint=hint)
+
+
+def prove_greetings(subject: Subject, users: list[str]) -> Iterator[Finding]:
+    """Warnings of shells that print something before each command over ssh: bash reads .bashrc for
+    them too, where it is built so (SSH_SOURCE_BASHRC).
+    """
+    for name, _, _, _, _, home, shell in fields(subject.root, PASSWD, 7):
+        if name not in users or posixpath.basename(shell) != "bash":
+            continue
+        client = "SSH_CLIENT=203.0.113.1 1 22"
+        done = subject.run(["env", "-i", f"HOME={home}", client, shell, "-c", ":"])
+        said = done.stdout.strip().splitlines()
+        if done.status == 0 and said:
+            what = (
+                f"every command of {name} over ssh prints {said[0]!r} first: rsync and scp refuse "
+            )
+            where = Evidence(f"{home}/{BASHRC}", said=said[0])
+            hint = "print it only where the shell is interactive, or in .bash_profile"
+            yield SAY.warning(f"{what}that", where, hint=hint)
 
 
 def prove_unit_accounts(subject: Subject, startup: Startup) -> Iterator[Finding]:

@@ -3,20 +3,34 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from imagebuilder.image.proof import Finding
+from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import TRUE
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.network import FOLDERS, RESOLVED
-from imagebuilder.proof.systemd import Startup, read_config
+from imagebuilder.proof.system.network import FOLDERS, RESOLVED, RESOLVER
+from imagebuilder.proof.systemd import Startup, last_lines, read_config
 from imagebuilder.root import Root
 
+FALSE = ("no", "false", "0", "off")
 # Lines of .network files and their drop-ins that give an interface its own choice.
 OF_INTERFACE = re.compile(r"^\s*(DNSOverTLS\s*=\s*(no|opportunistic)|DNS\s*=.*#)", re.MULTILINE)
+
+
+def prove_stub(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """A fault if programs ask the resolver of the node, which does not listen."""
+    line = last_lines(subject, "systemd/resolved.conf").get("DNSStubListener")
+    link = subject.root.link_at(RESOLVER) or ""
+    stub = posixpath.basename(link) == "stub-resolv.conf"
+    if line and line.value.lower() in FALSE and stub and RESOLVED in startup.jobs:
+        what = f"{RESOLVER} leads to the stub of {RESOLVED}, which does not listen: no name is "
+        what += "resolved"
+        hint = "remove DNSStubListener=, or link to /run/systemd/resolve/resolv.conf"
+        yield SAY.fault(what, line.evidence, Evidence(RESOLVER, said=link), hint=hint)
 
 
 def prove_tls(subject: Subject, startup: Startup) -> Iterator[Finding]:

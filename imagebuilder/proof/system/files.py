@@ -41,6 +41,10 @@ SETTINGS = {
     "kernel.modules_disabled": (r"[1-9]\d*", "drivers can no longer be loaded"),
     "net.ipv4.conf.all.arp_ignore": (r"8", "the node answers no ARP request"),
     "vm.max_map_count": (r"\d{1,4}", "a model cannot be mapped"),
+    "vm.overcommit_memory": (
+        r"2",
+        "drivers and engines cannot reserve the address space that they need",
+    ),
     "fs.file-max": (r"\d{1,4}", "programs cannot open files"),
     "kernel.pid_max": (r"\d{1,3}", "programs cannot start threads"),
     "kernel.threads-max": (r"\d{1,3}", "programs cannot start threads"),

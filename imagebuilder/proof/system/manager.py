@@ -35,6 +35,7 @@ CAPABILITIES = {
 }
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 NEVER = ("", "infinity")
+JOURNAL = 1 << 30  # bytes of a node's memory
 REMOVE = "remove that line from {}"
 
 
@@ -131,3 +132,15 @@ def size_of(value: str) -> int:
     """The soft limit in `SOFT[:HARD]`, -1 if it is infinity or a share."""
     found = re.fullmatch(r"(\d+)([KMGT]?)", value.partition(":")[0].strip())
     return int(found[1]) * UNITS[found[2]] if found else -1
+
+
+def prove_journal(subject: Subject) -> Iterator[Finding]:
+    """A warning if the journal is kept below /var, which is in memory, and may grow large there."""
+    lines = last_lines(subject, "systemd/journald.conf")
+    storage, most = lines.get("Storage"), lines.get("SystemMaxUse")
+    size = size_of(most.value) if most else 0
+    if storage and storage.value == "persistent" and not 0 < size <= JOURNAL:
+        what = "the journal is kept in /var, which is in memory, and may take "
+        what += f"{most.value} there" if most and size else "a tenth of it"
+        hint = "remove Storage=, or set SystemMaxUse=64M"
+        yield SAY.warning(what, storage.evidence, hint=hint)

@@ -9,11 +9,11 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.accounts import prove_accounts, prove_unit_accounts
-from imagebuilder.proof.system.dns import prove_tls
+from imagebuilder.proof.system.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.files import prove_extensions, prove_files
 from imagebuilder.proof.system.firewall import prove_firewall
 from imagebuilder.proof.system.helpers import prove_helpers
-from imagebuilder.proof.system.manager import prove_manager
+from imagebuilder.proof.system.manager import prove_journal, prove_manager
 from imagebuilder.proof.system.network import prove_network
 from imagebuilder.proof.system.openssl import prove_openssl
 from imagebuilder.proof.system.processors import prove_processors
@@ -44,6 +44,8 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_sleep(subject, startup)
     yield from prove_network(subject, startup)
     yield from prove_tls(subject, startup)
+    yield from prove_stub(subject, startup)
+    yield from prove_journal(subject)
     yield from prove_firewall(subject, startup)
     yield from prove_openssl(subject)
     yield from prove_files(subject)

@@ -479,3 +479,25 @@ def test_a_program_that_some_machines_need(tmp_path: Path) -> None:
     make_tree(tmp_path, {"/usr/bin/nv-fabricmanager": "#!/bin/sh\n"})
     assert warnings(prove(tmp_path, h100)) == []
     assert warnings(prove(tmp_path, L40S)) == []
+
+
+R8169, R8125 = "kernel/drivers/net/ethernet/realtek/r8169.ko.xz", "updates/dkms/net/r8125.ko"
+
+
+@pytest.mark.parametrize(
+    ("line", "more", "told"),
+    [
+        ("blacklist r8169", {}, 1),
+        ("install r8169 /bin/false", {}, 1),
+        ("blacklist r8169", {R8125: {}}, 0),
+        ("blacklist pcspkr", {}, 0),
+        ("blacklist amdgpu_not_there", {}, 0),
+    ],
+)
+def test_drivers_of_nics_that_are_kept_off(
+    tmp_path: Path, line: str, more: Mapping[str, Info], told: int
+) -> None:
+    make_tree(tmp_path, kernel_files({R8169: {}, **more}))
+    make_tree(tmp_path, {BLACKLIST: f"{line}\n"})
+    found = warnings(prove_kernel(subject(tmp_path, hardware=[RADEON])))
+    assert len([what for what in found if "driver of wired NICs" in what]) == told

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
+from imagebuilder.proof.services.environment import Variable
 from imagebuilder.proof.services.programs import (
+    prove_caches,
     prove_executable,
     prove_readiness,
     prove_watchdog,
@@ -115,3 +117,21 @@ def test_programs_that_never_say_that_they_are_ready(
     root = make_tree(tmp_path, {words[0]: content} if content else {})
     found = list(prove_readiness(root, unit({"Type": kind}, *words)))
     assert [one.level for one in found] == ([level] if level else [])
+
+
+@pytest.mark.parametrize(
+    ("denied", "allowed", "name", "told"),
+    [
+        ("/tmp /var", "", "TRITON_CACHE_DIR", 1),
+        ("/tmp /var", "/var/cache/a", "TRITON_CACHE_DIR", 0),
+        ("/tmp", "", "TRITON_CACHE_DIR", 0),
+        ("", "", "TRITON_CACHE_DIR", 0),
+        ("/var", "", "DATA_DIR", 0),
+    ],
+)
+def test_libraries_that_a_service_makes(
+    denied: str, allowed: str, name: str, told: int, tmp_path: Path
+) -> None:
+    loaded = unit({"NoExecPaths": denied, "ExecPaths": allowed})
+    environment = {name: Variable("/var/cache/a/triton", "/etc/default/a")}
+    assert len(faults(prove_caches(Root(tmp_path), loaded, environment))) == told

@@ -10,7 +10,12 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
-from imagebuilder.proof.services.devices import prove_python_path, prove_search
+from imagebuilder.proof.services.devices import (
+    prove_interfaces,
+    prove_python_path,
+    prove_search,
+    prove_selection,
+)
 from imagebuilder.proof.services.environment import Variable
 from imagebuilder.proof.services.models import CLEANING, prove_model
 from imagebuilder.proof.services.prove import line_of
@@ -380,3 +385,37 @@ def test_a_library_that_stands_for_the_drivers(tmp_path: Path) -> None:
     assert [told(folders) for folders in ("/usr/lib:/opt/stubs", "/opt/links", "/opt/none:")] == [
         [], [], [],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words", "told"),
+    [
+        ("GLOO_SOCKET_IFNAME", "eth0", (), 1),
+        ("NCCL_SOCKET_IFNAME", "=eth0,eth1", (), 1),
+        ("UCX_NET_DEVICES", "eth0:1", (), 1),
+        ("NCCL_SOCKET_IFNAME", "eth0", ("net.ifnames=0",), 0),
+        ("NCCL_SOCKET_IFNAME", "^lo,docker", (), 0),
+        ("NCCL_SOCKET_IFNAME", "enp1s0", (), 0),
+        ("UCX_NET_DEVICES", "mlx5_0:1", (), 0),
+        ("NAME", "eth0", (), 0),
+    ],
+)
+def test_nics_that_no_node_has(
+    name: str, value: str, words: tuple[str, ...], told: int, tmp_path: Path
+) -> None:
+    asked = subject(tmp_path, cmdline=words)
+    assert len(faults(prove_interfaces(asked, "a.service", given(**{name: value})))) == told
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("GPU-5a1c9d3e-0b7f-4c62-9d18-3f6e2a7b4c90", "names a card by its UUID"),
+        ("MIG-1f", "names a card by its UUID"),
+        ("1", "a node with fewer devices"),
+        ("0", ""),
+    ],
+)
+def test_a_card_of_one_node(value: str, said: str) -> None:
+    found = prove_selection("a.service", ("cuda",), given(CUDA_VISIBLE_DEVICES=value))
+    assert [said in what for what in warnings(found)] == ([True] if said else [])

@@ -9,8 +9,8 @@ import pytest
 
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.dns import prove_tls
-from imagebuilder.proof.system.manager import prove_manager
+from imagebuilder.proof.system.dns import prove_stub, prove_tls
+from imagebuilder.proof.system.manager import prove_journal, prove_manager
 from imagebuilder.proof.system.processors import isolated_by, processors, prove_processors
 from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.proof.systemd import LoadedUnit, Startup, read_config
@@ -254,3 +254,34 @@ def test_names_over_tls(
     asked = asking(tmp_path, {"resolved": f"[Resolve]\n{lines}"})
     levels = [each.level for each in prove_tls(asked, starting())]
     assert levels == ([level] if level else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "link", "told"),
+    [
+        ("DNSStubListener=no", "../run/systemd/resolve/stub-resolv.conf", 1),
+        ("DNSStubListener=no", "../run/systemd/resolve/resolv.conf", 0),
+        ("DNSStubListener=udp", "../run/systemd/resolve/stub-resolv.conf", 0),
+        ("DNSStubListener=no\nDNSStubListener=yes", "/run/systemd/resolve/stub-resolv.conf", 0),
+        ("LLMNR=no", "../run/systemd/resolve/stub-resolv.conf", 0),
+    ],
+)
+def test_a_stub_that_does_not_listen(tmp_path: Path, line: str, link: str, told: int) -> None:
+    make_tree(tmp_path, {"/etc/resolv.conf": Link(link)})
+    asked = asking(tmp_path, {"resolved": f"[Resolve]\n{line}"})
+    assert len(list(prove_stub(asked, starting()))) == told
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("Storage=persistent\nSystemMaxUse=16G", "may take 16G there"),
+        ("Storage=persistent", "may take a tenth of it"),
+        ("Storage=persistent\nSystemMaxUse=200M", ""),
+        ("Storage=volatile\nSystemMaxUse=16G", ""),
+        ("SystemMaxUse=16G", ""),
+    ],
+)
+def test_journals_in_memory(tmp_path: Path, lines: str, said: str) -> None:
+    found = list(prove_journal(asking(tmp_path, {"journald": f"[Journal]\n{lines}"})))
+    assert [said in each.what for each in found] == ([True] if said else [])

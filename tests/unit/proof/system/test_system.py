@@ -12,9 +12,11 @@ import pytest
 from pydantic import JsonValue
 
 from imagebuilder.image.types import ImageLayer
+from imagebuilder.process import Completed
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.accounts import (
     prove_accounts,
+    prove_greetings,
     prove_sudo,
     prove_unit_accounts,
 )
@@ -310,6 +312,24 @@ def test_memory_for_huge_pages(
     answer = f"# /etc/sysctl.d/a.conf\n{line}\n"
     sandbox = Sandbox({"systemd-analyze cat-config sysctl.d": answer})
     found = warnings(prove_huge_pages(subject(tmp_path, cmdline=words, run=sandbox)))
+    assert [said in what for what in found] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "shell", "said"),
+    [
+        (Completed(0, "Welcome to n1\n", ""), "/bin/bash", "prints 'Welcome to n1' first"),
+        (Completed(0, "\n", ""), "/bin/bash", ""),
+        (Completed(1, "broken\n", ""), "/bin/bash", ""),
+        (Completed(0, "Welcome\n", ""), "/bin/dash", ""),
+    ],
+)
+def test_shells_that_greet_programs(
+    tmp_path: Path, answer: Completed, shell: str, said: str
+) -> None:
+    root = make_tree(tmp_path, {"/etc/passwd": PASSWD.format(shell)})
+    asked = subject(root, run=Sandbox({"env -i HOME=/home/me": answer}))
+    found = warnings(prove_greetings(asked, ["me"]))
     assert [said in what for what in found] == ([True] if said else [])
 
 
