@@ -13,6 +13,7 @@ from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.interface import Interface
 from imagebuilder.serve.options import Nfs
 from imagebuilder.tree import Tree
+from imagebuilder.web import install
 from imagebuilder.web.install import WebUnits
 
 TREE = Tree(Path("/srv/netboot"))
@@ -20,6 +21,12 @@ WIRE = Interface("wire0", "52:54:00:00:00:01", IPv4Interface("10.77.0.1/24"))
 CONFIG = ServeConfig(TREE, WIRE, TREE.serve / "installed", Nfs.GANESHA, ())
 TOKENS, SITE = Path("/etc/imagebuilder/tokens.json"), Path("/root/100% site.yaml")
 CHAT = Credential("notify-chat", Path("/root/web%hook"))
+
+
+@pytest.fixture(autouse=True)
+def no_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host may have no ip(8), and its addresses are nobody's business here."""
+    monkeypatch.setattr(install, "find_networks", lambda _: ())
 
 
 def units(site: Path | None, *credentials: Credential) -> dict[str, list[str]]:
