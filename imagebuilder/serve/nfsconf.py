@@ -36,7 +36,7 @@ def nfs_server_files(config: ServeConfig, root: Path) -> tuple[UnitFile, ...]:
         ),
         UnitFile(
             RETRY, render_template("nfs-server.conf.j2", connections=CONNECTIONS),
-            "restarts it until that address exists", starts=False,
+            "restarts it until that address exists, and takes more nodes", starts=False,
         ),
     )  # fmt: skip
 

@@ -140,10 +140,12 @@ report stage=switch-root
 STAGES = ["initrd", "network", "root", "overlay", "switch-root"]
 
 
-def stages_told(folder: Path, slow: str) -> list[str]:
-    """The stages that the server is told of; `slow` are requests that it is too slow for."""
+def stages_told(folder: Path, slow: str, programs: str = "") -> list[str]:
+    """The stages that the server is told of; `slow` are requests that it is too slow for, and
+    `programs` functions in the place of others.
+    """
     library = (MODULE / "imagebuilder-lib.sh").read_text().replace("/run/imagebuilder", "$1/run")
-    script = f"{library.replace('command -v getarg', 'true')}\n{SERVER}\n{BOOT}"
+    script = f"{library.replace('command -v getarg', 'true')}\n{SERVER}\n{programs}\n{BOOT}"
     lines = run(["sh", "-uc", script, "sh", folder], env={"SLOW": slow}).stdout.splitlines()
     assert all(line.endswith("&node=52:54:00:00:00:01") for line in lines)
     return [line.removeprefix("stage=").partition("&")[0] for line in lines]
@@ -164,3 +166,8 @@ def test_what_a_slow_server_has_not_taken_is_told_again(
     tmp_path: Path, slow: str, told: list[str]
 ) -> None:
     assert stages_told(tmp_path, slow) == told
+
+
+def test_a_boot_goes_on_where_nothing_can_be_written(tmp_path: Path) -> None:
+    told = stages_told(tmp_path, "", "sed() { return 4; }")
+    assert told == ["initrd"] * 3, "the same report before each of the others"

@@ -13,13 +13,11 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.services.environment import Environment
-from imagebuilder.proof.systemd import LoadedUnit
+from imagebuilder.proof.systemd import STARTING, LoadedUnit
 from imagebuilder.root import Root
 
 # Where Triton and PyTorch's compiler keep shared libraries that they make.
 COMPILED = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
-# Without these a service does not start, or is not in order when it has.
-STARTING = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost")
 EXEC, NO_EXEC = "ExecPaths", "NoExecPaths"
 # A command whose failure is ignored, or which runs outside of the namespace: "special executable
 # prefixes" of systemd.service(5).

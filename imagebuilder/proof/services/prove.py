@@ -34,11 +34,10 @@ from imagebuilder.proof.services.settings import (
     CommandLine,
     prove_accepted,
     prove_address,
-    prove_beyond,
     prove_port,
     prove_processor,
     prove_threads,
-    prove_wrong,
+    prove_values,
     serves_others,
 )
 from imagebuilder.proof.services.start import (
@@ -157,8 +156,7 @@ def prove_engine(
 ) -> Iterator[Finding]:
     if engine.backends and not engine.allow_cpu:
         yield from prove_processor(line, kind)
-    yield from prove_beyond(line, kind)
-    yield from prove_wrong(line, kind)
+    yield from prove_values(line, kind)
     yield from prove_address(subject, line, kind)
     yield from prove_accepted(subject, line, kind)
 

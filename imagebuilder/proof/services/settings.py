@@ -92,24 +92,20 @@ def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
             )
 
 
-def prove_beyond(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """Warnings of settings that choose devices which a node with one device does not have."""
+def prove_values(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+    """Faults of values that the engine's overlay calls wrong, and warnings of those that choose
+    devices which a node with one device does not have.
+    """
     for setting in kind.model.settings:
-        found = line.find(setting) if setting.beyond else None
-        if found and fullmatch(setting.beyond, found.value.strip()):
+        found = line.find(setting) if setting.wrong or setting.beyond else None
+        value = found.value.strip() if found else ""
+        if found and setting.wrong and fullmatch(setting.wrong, value):
+            what = f"{line.unit} has {found.by}: {setting.because}"
+            yield SAY.fault(what, found.evidence, hint="remove it, or set another value")
+        elif found and setting.beyond and fullmatch(setting.beyond, value):
             what = f"{line.unit} has {found.by}: a node with one device does not have it"
             hint = "remove it, unless every node of the profile has as many"
             yield SAY.warning(what, found.evidence, hint=hint)
-
-
-def prove_wrong(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """Faults of values that the engine's overlay calls wrong."""
-    for setting in kind.model.settings:
-        found = line.find(setting) if setting.wrong else None
-        if found and fullmatch(setting.wrong, found.value.strip()):
-            what = f"{line.unit} has {found.by}: {setting.because}"
-            hint = "remove it, or set another value"
-            yield SAY.fault(what, found.evidence, hint=hint)
 
 
 def prove_threads(

@@ -40,6 +40,7 @@ HOST_KEY = re.compile(
 ALGORITHMS = {"rsa": ("rsa-sha2-", "ssh-rsa"), "ecdsa": ("ecdsa-",), "ed25519": ("ssh-ed25519",)}
 NEVER = ("", "99999")
 NOLOGIN, BASHRC = "/etc/nologin", ".bashrc"
+SHOWN = 60  # characters of what a shell prints
 LOADED = "loaded"
 EXTRA = "SupplementaryGroups"
 
@@ -127,12 +128,10 @@ def prove_greetings(subject: Subject, users: list[str]) -> Iterator[Finding]:
             continue
         client = "SSH_CLIENT=203.0.113.1 1 22"
         done = subject.run(["env", "-i", f"HOME={home}", client, shell, "-c", ":"])
-        said = done.stdout.strip().splitlines()
+        said = next(iter(done.stdout.strip().splitlines()), "")[:SHOWN]
         if done.status == 0 and said:
-            what = (
-                f"every command of {name} over ssh prints {said[0]!r} first: rsync and scp refuse "
-            )
-            where = Evidence(f"{home}/{BASHRC}", said=said[0])
+            what = f"every command of {name} over ssh prints {said!r} first: rsync and scp refuse "
+            where = Evidence(f"{home}/{BASHRC}", said=said)
             hint = "print it only where the shell is interactive, or in .bash_profile"
             yield SAY.warning(f"{what}that", where, hint=hint)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import FOLDERS
+from imagebuilder.proof.access.units import FOLDERS, template
 from imagebuilder.proof.cmdline import CMDLINE, KernelWord, kernel_words
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.confinement import said_in
@@ -248,7 +248,7 @@ def prove_listeners(subject: Subject, startup: Startup) -> Iterator[Finding]:
     engines = {engine.unit for engine in subject.expectations.engines}
     for unit in startup.starting() if declared is not None else ():
         where = said_in(subject.root, unit, "ExecStart")
-        if where.path in subject.shipped or unit.name in engines:
+        if where.path in subject.shipped or engines & {unit.name, template(unit.name)}:
             continue
         for port in map(listened_port, unit.commands.get("ExecStart", ())):
             if port and f"{port}/tcp" not in (declared or ()):

@@ -22,11 +22,10 @@ from imagebuilder.proof.services.prove import line_of
 from imagebuilder.proof.services.settings import (
     CommandLine,
     prove_accepted,
-    prove_beyond,
     prove_port,
     prove_processor,
     prove_threads,
-    prove_wrong,
+    prove_values,
 )
 from imagebuilder.proof.services.start import (
     prove_conditions,
@@ -225,14 +224,14 @@ def test_settings_of_llama(
 def test_values_that_are_wrong(
     kind: EngineKind, words: tuple[str, ...], environment: dict[str, str], said: str
 ) -> None:
-    found = faults(prove_wrong(line(SERVER, *words, **environment), kind))
+    found = faults(prove_values(line(SERVER, *words, **environment), kind))
     assert [said in what for what in found] == ([True] if said else [])
 
 
 def test_an_option_that_a_variable_adds_is_of_its_file() -> None:
     commands = {"ExecStart": ("/usr/libexec/vllm/serve", "--device", "cuda")}
     added = given(SERVE_ARGS="--enforce-eager --load-format dummy")
-    found = list(prove_wrong(line_of(unit(commands), VLLM, added), VLLM))
+    found = list(prove_values(line_of(unit(commands), VLLM, added), VLLM))
     assert [one.evidence[0].path for one in found] == ["/etc/default/a"]
     given_line = line_of(unit({"ExecStart": ("/bin/serve", "--load-format=dummy")}), VLLM, added)
     assert given_line.words[given_line.added_at :] == ["--enforce-eager", "--load-format", "dummy"]
@@ -286,9 +285,9 @@ def test_what_a_driver_needs(key: str, value: str, kept: bool, tmp_path: Path) -
     [("ROCm1", 1), ("Vulkan2,Vulkan3", 1), ("ROCm0", 0), ("ROCm1,ROCm0", 0), ("none", 0)],
 )
 def test_devices_that_a_node_may_not_have(value: str, told: int) -> None:
-    found = warnings(prove_beyond(line(SERVER, LLAMA_ARG_DEVICE=value), LLAMA))
+    found = warnings(prove_values(line(SERVER, LLAMA_ARG_DEVICE=value), LLAMA))
     assert len(found) == told
-    assert len(warnings(prove_beyond(line(SERVER, "--device", value), LLAMA))) == told
+    assert len(warnings(prove_values(line(SERVER, "--device", value), LLAMA))) == told
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ send_reports() {
             echo $((ib_slow + 1)) > "$ib_run/slow"
             break
         fi
-        sed -i 1d "$ib_run/unsent"
+        sed -i 1d "$ib_run/unsent" || break # no space: the boot goes on
     done
     return 0
 }
