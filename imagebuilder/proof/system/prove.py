@@ -17,6 +17,7 @@ from imagebuilder.proof.system.manager import prove_journal, prove_manager
 from imagebuilder.proof.system.network import prove_network
 from imagebuilder.proof.system.openssl import prove_openssl
 from imagebuilder.proof.system.processors import prove_processors
+from imagebuilder.proof.system.scripts import prove_scripts
 from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.proof.system.start import prove_listeners, prove_ports, prove_start
 from imagebuilder.proof.systemd import read_startup
@@ -39,6 +40,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
         return
     yield from prove_start(subject, startup)
     yield from prove_helpers(subject, startup)
+    yield from prove_scripts(subject, startup)
     yield from prove_manager(subject, startup)
     yield from prove_processors(subject, startup)
     yield from prove_sleep(subject, startup)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a site's scripts need and the image lacks: an interpreter, a command, a file to read.
+
+A script is found where a unit, udev, cron or the kernel starts it, or where its folder says when it
+runs; the scripts that it starts are read too.  Those of packages are left to the packages, whose
+dependencies bring what they need.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.privileges.searched import find_programs
+from imagebuilder.proof.services.confinement import said_in
+from imagebuilder.proof.services.environment import environment_of, expanded
+from imagebuilder.proof.services.start import FIXED, PATH, appears_later
+from imagebuilder.proof.shell import (
+    BASH,
+    SHELL,
+    Consequence,
+    ShellCommand,
+    ShellScript,
+    parse_shell,
+)
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import STARTING, Startup
+
+SHELLS = frozenset(("sh", "dash", "bash"))
+ENV = "env"
+# The options of a shell that end it at the first failure, and that give it its script as a text.
+ERREXIT, TEXT = re.compile(r"-[a-z]*e[a-z]*"), re.compile(r"-[a-z]*c[a-z]*")
+IGNORES = r"^\s*{key}\s*=\s*[@:|!+]*-[@:|!+-]*{program}(\s|$)"
+# Folders whose programs run, and who runs them.
+FOLDERS = {
+    "/etc/cron.hourly/*": "cron",
+    "/etc/cron.daily/*": "cron",
+    "/etc/cron.weekly/*": "cron",
+    "/etc/cron.monthly/*": "cron",
+    "/etc/update-motd.d/*": "pam_motd",
+    "/etc/networkd-dispatcher/*.d/*": "networkd-dispatcher",
+    "/etc/NetworkManager/dispatcher.d/*": "NetworkManager",
+    "/usr/lib/imagebuilder/health.d/*": "the health check",
+    "/usr/lib/systemd/system-sleep/*": "systemd-sleep",
+}
+IN_IMAGE = (*FIXED, "/bin/", "/sbin/", "/lib/")
+NAME = re.compile(r"[a-zA-Z][\w.+-]*|\[\[")
+HINT = "install what has it (packages:), or ask for it first: command -v, [ -x PATH ]"
+OLD_PATH = re.compile(r"\$PATH\b|\$\{PATH\}")
+
+
+@dataclass(frozen=True)
+class SiteProgram:
+    """A program that something starts, or the text that a shell gets (`text`, of the file `path`).
+
+    `said` names it in a message, `folders` are searched for its commands.  `matters`: who starts it
+    fails with it.  `shell` are the words of the shell that is told to run it, none if the kernel
+    executes it.
+    """
+
+    path: str
+    said: str
+    folders: tuple[str, ...]
+    matters: bool = True
+    text: str = ""
+    shell: tuple[str, ...] = ()
+
+
+def prove_scripts(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of scripts that cannot run or end before their end, warnings if they go on."""
+    queue = [*of_units(subject, startup), *of_others(subject)]
+    seen: set[tuple[str, str]] = set()
+    while queue:
+        program = queue.pop(0)
+        key = (subject.root.resolve(program.path) or "", program.text)
+        if key in seen or not key[0] or key[0] in subject.shipped:
+            continue
+        seen.add(key)
+        reading = ScriptReading(subject, program)
+        yield from reading.prove()
+        queue += reading.started()
+
+
+def of_units(subject: Subject, startup: Startup) -> Iterator[SiteProgram]:
+    """The programs of services that start at boot or on demand."""
+    for unit in startup.starting():
+        environment = environment_of(subject, unit)
+        search = environment.get("PATH")
+        folders = tuple((search.value if search else PATH).split(":"))
+        for key in STARTING:
+            for words in filter(None, unit.commands.get(key, ())):
+                pattern = IGNORES.format(key=key, program=re.escape(words[0]))
+                texts = map(subject.root.text, unit.paths)
+                matters = not any(re.search(pattern, text, re.MULTILINE) for text in texts)
+                command = expanded(words, environment)
+                start = f"which {unit.name} starts ({key}=)"
+                program = SiteProgram(words[0], f"{words[0]}, {start},", folders, matters)
+                if posixpath.basename(words[0]) in SHELLS:
+                    where = said_in(subject.root, unit, key).path
+                    yield from of_shell(program, command, where, start)
+                else:
+                    yield program
+
+
+def of_shell(
+    program: SiteProgram, words: Sequence[str], where: str, start: str
+) -> Iterator[SiteProgram]:
+    """The script, or the text, that the arguments of a shell name; `where` has the text."""
+    options = [word for word in words if word.startswith("-")]
+    rest = [word for word in words[1:] if not word.startswith("-")]
+    program = replace(program, shell=(words[0], *options))
+    if rest and any(map(TEXT.fullmatch, options)):
+        yield replace(program, path=where, said=f"the shell {start}", text=rest[0])
+    elif rest:
+        yield replace(program, path=rest[0], said=f"{rest[0]}, {start},")
+
+
+def of_others(subject: Subject) -> Iterator[SiteProgram]:
+    """The programs of udev, cron, modprobe and the kernel, and of folders that something runs."""
+    folders = tuple(PATH.split(":"))
+    for path in sorted(find_programs(subject)):
+        yield SiteProgram(path, f"{path}, which root starts without a unit,", folders)
+    for pattern, who in FOLDERS.items():
+        for path in subject.root.glob(pattern):
+            yield SiteProgram(path, f"{path}, which {who} starts,", folders)
+
+
+@dataclass(frozen=True)
+class ScriptReading:
+    """A program of the site, read as a script if it is one."""
+
+    subject: Subject
+    program: SiteProgram
+
+    @cached_property
+    def data(self) -> bytes:
+        return self.program.text.encode() or self.subject.root.read(self.program.path) or b""
+
+    @cached_property
+    def first(self) -> list[str]:
+        """The words of the `#!` line, a carriage return at its end included."""
+        line = self.data[:256].partition(b"\n")[0] if self.data.startswith(b"#!") else b""
+        return line[2:].decode(errors="replace").strip(" \t").split(" ")
+
+    @cached_property
+    def shell(self) -> str:
+        """The name of the shell that runs it, "" for what is no script of a shell."""
+        words = self.program.shell or self.first
+        named = words[-1] if posixpath.basename(words[0]) == ENV else words[0]
+        if posixpath.basename(named) not in SHELLS:
+            return ""
+        found = self.subject.root.resolve(named if "/" in named else f"/bin/{named}")
+        return posixpath.basename(found or "")
+
+    @cached_property
+    def script(self) -> ShellScript | None:
+        options = (self.program.shell or self.first)[1:]
+        ends_on_errors = any(map(ERREXIT.fullmatch, options))
+        return parse_shell(self.data, ends_on_errors=ends_on_errors) if self.shell else None
+
+    def prove(self) -> Iterator[Finding]:
+        if not self.program.shell and (why := self.refused()):
+            what = f"{self.program.said} cannot run: {why}"
+            say = SAY.fault if self.program.matters else SAY.warning
+            hint = "begin it with the line `#!INTERPRETER`, without a carriage return, with an "
+            hint += "interpreter that is in the image"
+            yield say(what, Evidence(self.program.path, said=" ".join(self.first)), hint=hint)
+            return
+        for command, why in self.missing():
+            ends = self.program.matters and command.failure == Consequence.ENDS
+            does = "ends at" if ends else "cannot do what it says in"
+            place = f"{does} line {command.line}"
+            say = SAY.fault if ends else SAY.warning
+            hint = "begin it with `#!/bin/bash`" if command.name in BASH else HINT
+            evidence = Evidence(self.program.path, said=command.name)
+            yield say(f"{self.program.said} {place}: {why}", evidence, hint=hint)
+
+    def refused(self) -> str:
+        """Why the kernel does not execute the file, "" if it does."""
+        root = self.subject.root
+        if not self.data.startswith(b"#!"):
+            is_text = b"\0" not in self.data[:4096]
+            return "it has no `#!` line, and nothing says what runs it" if is_text else ""
+        interpreter = self.first[0]
+        if interpreter.startswith(IN_IMAGE) and not root.is_file(interpreter):
+            ends = (
+                ", and its line ends with a carriage return" if interpreter.endswith("\r") else ""
+            )
+            return f"its interpreter {interpreter.strip()} is not in the image{ends}"
+        names = [word for word in self.first[1:] if not word.startswith("-") and "=" not in word]
+        if posixpath.basename(interpreter) == ENV and names and not self.find(names[0]):
+            return f"its interpreter {names[0].strip()} is not in the image"
+        return ""
+
+    def missing(self) -> Iterator[tuple[ShellCommand, str]]:
+        """The commands and files that the image lacks, each with the reason."""
+        script = self.script
+        if script is None:
+            return
+        known = self.known(script)
+        asked = script.asked | {posixpath.basename(word) for word in script.asked}
+        for command in script.commands:
+            name = command.name
+            if name in asked or command.failure == Consequence.EXPECTED:
+                continue
+            if name in BASH and self.shell == "dash" and not self.find(name):
+                yield command, f"dash, which runs it, has no {name}"
+            elif (
+                self.lacks(name) if "/" in name else known is not None and self.is_new(name, known)
+            ):
+                yield command, f"{name} is not in the image"
+        for file in script.sourced:
+            if self.lacks(file.name) and file.name not in asked and file.failure:
+                yield file, f"it reads {file.name}, which is not in the image"
+
+    def known(self, script: ShellScript) -> frozenset[str] | None:
+        """The names that need no file: None if a file that nobody can name may define more."""
+        names = SHELL | script.functions | (BASH if self.shell != "dash" else frozenset())
+        for file in script.sourced:
+            is_written_out = file.name.startswith("/")
+            more = parse_shell(self.subject.root.read(file.name) or b"") if is_written_out else None
+            if more is None or any(not each.name for each in more.sourced) or more.path:
+                return None
+            names |= more.functions
+        return names if all(map(self.folders, script.path)) else None
+
+    def folders(self, value: str) -> tuple[str, ...]:
+        """The folders of a value of PATH, none if it has another variable in it."""
+        value = OLD_PATH.sub(":".join(self.program.folders), value)
+        return () if "$" in value or "`" in value else tuple(value.split(":"))
+
+    def lacks(self, path: str) -> bool:
+        """Whether a path should be in the image and is not."""
+        is_ours = path.startswith(IN_IMAGE) and not appears_later(self.subject, path)
+        return is_ours and not self.subject.root.lies(path)
+
+    def is_new(self, name: str, known: frozenset[str]) -> bool:
+        return bool(NAME.fullmatch(name)) and name not in known and not self.find(name)
+
+    def find(self, name: str) -> str:
+        """The path of a command that is called by its name, "" if there is none."""
+        values = self.script.path if self.script else ()
+        more = [folder for value in values for folder in self.folders(value)]
+        paths = (f"{folder}/{name}" for folder in (*more, *self.program.folders))
+        return next(filter(self.subject.root.is_file, paths), "")
+
+    def started(self) -> Iterator[SiteProgram]:
+        """The programs that the script starts."""
+        for command in self.script.commands if self.script else ():
+            name = command.name
+            if path := name if name.startswith("/") else self.find(name):
+                said = f"{path}, which {self.program.path} starts,"
+                matters = self.program.matters and command.failure == Consequence.ENDS
+                yield SiteProgram(path, said, self.program.folders, matters)
