@@ -29,7 +29,7 @@ from imagebuilder.proof.privileges.login import (
 from imagebuilder.proof.privileges.sudo import SUDO, find_sudo
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import Startup
+from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.root import Root
 
 DAY = 86_400
@@ -43,6 +43,11 @@ NOLOGIN, BASHRC = "/etc/nologin", ".bashrc"
 SHOWN = 60  # characters of what a shell prints
 LOADED = "loaded"
 EXTRA = "SupplementaryGroups"
+# The usual option of a daemon that starts as root; programs to which it means something else.
+USER_OPTION = re.compile(r"\s--user[= ]([a-z_][\w-]*)(?=\s|$)")
+OTHER_USERS = frozenset(
+    ("curl", "docker", "journalctl", "loginctl", "mysql", "nerdctl", "podman", "systemctl", "wget")
+)
 
 
 def prove_accounts(subject: Subject) -> Iterator[Finding]:
@@ -149,12 +154,22 @@ def prove_unit_accounts(subject: Subject, startup: Startup) -> Iterator[Finding]
         wanted = [("User", unit.last("User"), accounts.users)]
         wanted += [("Group", unit.last("Group"), accounts.groups)]
         wanted += [(EXTRA, group, accounts.groups) for group in unit.words(EXTRA)]
+        wanted += [("--user ", user, accounts.users) for user in named_users(unit)]
         for key, account, known in wanted:
             if account and account not in known and not re.search(r"^\d+$|%", account):
-                what = f"{name} does not start: its {key}={account} does not exist in the image"
-                where = Evidence((unit.paths or (name,))[-1], "Service", said=f"{key}={account}")
+                said = f"{key}{'' if key.endswith(' ') else '='}{account}"
+                what = f"{name} does not start: its {said} does not exist in the image"
+                where = Evidence((unit.paths or (name,))[-1], "Service", said=said)
                 hint = "declare it (overlay keys users:, groups:); sysusers.d is not read on nodes"
                 yield SAY.fault(what, where, hint=hint)
+
+
+def named_users(unit: LoadedUnit) -> Iterator[str]:
+    """The accounts that daemons of a unit shall become, by the option --user."""
+    for words in unit.commands.get("ExecStart", ()):
+        if posixpath.basename(words[0] if words else "") not in OTHER_USERS:
+            text = " ".join(words)
+            yield from (found[1] for found in USER_OPTION.finditer(text))
 
 
 def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:

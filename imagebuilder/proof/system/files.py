@@ -3,39 +3,27 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import FOLDERS as UNITS
-from imagebuilder.proof.access.units import drop_ins
 from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.sysctl import read_sysctl
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.modes import prove_modes
+from imagebuilder.proof.system.mounts import prove_mounts
 from imagebuilder.root import Root
 from imagebuilder.ui import format_size
 
-FSTAB, PAM, BUNDLE = "/etc/fstab", "/etc/pam.d", "/etc/ssl/certs/ca-certificates.crt"
-# Options for file systems without owners, and the file systems that accept them.
-OWNERS = frozenset(("uid", "gid", "umask", "fmask", "dmask", "iocharset", "codepage"))
-HAVE_OWNERS = frozenset(
-    ("vfat", "msdos", "exfat", "ntfs", "ntfs3", "ntfs-3g", "cifs", "smb3", "tmpfs", "ramfs", "9p",
-     "fuse", "iso9660", "udf", "hfsplus", "devpts", "proc", "debugfs", "tracefs", "efivarfs",
-     "hugetlbfs",
-     "fuse.sshfs")
-)  # fmt: skip
-SETTING = re.compile(r"^(Type|Options)\s*=\s*(.*?)\s*$", re.MULTILINE)
+PAM, BUNDLE = "/etc/pam.d", "/etc/ssl/certs/ca-certificates.crt"
 EXTENSIONS = (
     "/etc/extensions", "/var/lib/extensions", "/usr/lib/extensions", "/usr/local/lib/extensions",
     "/etc/confexts", "/var/lib/confexts", "/usr/lib/confexts", "/usr/local/lib/confexts",
 )  # fmt: skip
 LOCALTIME = "/etc/localtime"
 MODULES = ("/usr/lib/*/security", "/usr/lib/security", "/usr/lib64/security")
-LOCAL = ("UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "/dev/")
-OPTIONAL = {"nofail", "noauto", "x-systemd.automount"}
 # Harmful settings, with their effect.
 SETTINGS = {
     "kernel.modules_disabled": (r"[1-9]\d*", "drivers can no longer be loaded"),
@@ -58,9 +46,9 @@ GONE, INSTALLED = ("not-installed", "config-files"), "installed"
 def prove_files(subject: Subject) -> Iterator[Finding]:
     """Faults only."""
     root = subject.root
-    yield from prove_mounts(root)
-    yield from prove_options(root)
+    yield from prove_mounts(subject)
     yield from prove_log_in(root)
+    yield from prove_modes(subject)
     if root.lies(BUNDLE) or "ca-certificates" in subject.packages:
         yield from prove_certificates(root)
     if root.lies(LOCALTIME) and not root.is_file(LOCALTIME):
@@ -72,41 +60,8 @@ def prove_files(subject: Subject) -> Iterator[Finding]:
     yield from prove_huge_pages(subject)
 
 
-def prove_mounts(root: Root) -> Iterator[Finding]:
-    """Faults of required file systems on disks that a node may not have."""
-    for line in root.text(FSTAB).splitlines():
-        words = line.partition("#")[0].split()
-        if len(words) < 4 or not words[0].startswith(LOCAL) or words[2] == "swap":
-            continue
-        if not OPTIONAL & set(words[3].split(",")):
-            what = f"a node without {words[0]} stops in emergency mode: {words[1]} is not nofail"
-            yield SAY.fault(what, Evidence(FSTAB, said=line.strip()), hint="add the option nofail")
-
-
-def prove_options(root: Root) -> Iterator[Finding]:
-    """Faults of options that a file system does not have: mount(8) fails."""
-    mounts: list[tuple[str, str, str, str]] = []
-    for line in root.text(FSTAB).splitlines():
-        words = line.partition("#")[0].split()
-        if len(words) > 3:
-            mounts.append((FSTAB, words[1], words[2], words[3]))
-    for folder in UNITS:
-        for path in root.glob(f"{folder}/*.mount"):
-            unit = posixpath.basename(path)
-            texts = [(each, root.text(each)) for each in (path, *drop_ins(root, unit))]
-            found = {k: (p, v) for p, text in texts for k, v in SETTING.findall(text)}
-            options = found.get("Options", (path, ""))
-            mounts.append((options[0], unit, found.get("Type", ("", "auto"))[1], options[1]))
-    for path, name, kind, text in mounts:
-        wrong = [o for o in text.split(",") if o.partition("=")[0] in OWNERS]
-        if wrong and not set(kind.split(",")) & HAVE_OWNERS:
-            what = f"{name} is not mounted: ext4, xfs and btrfs have no option {some(wrong)}"
-            hint = "remove it; set the owner of files on such a disk with chown"
-            yield SAY.fault(what, Evidence(path, said=text), hint=hint)
-
-
 def prove_log_in(root: Root) -> Iterator[Finding]:
-    """Faults of PAM: a missing module or file makes it refuse everybody."""
+    """Findings about PAM: a module or a file that is missing."""
     folders = [found for pattern in MODULES for found in root.glob(pattern)]
     for name in root.names(PAM):
         path = f"{PAM}/{name}"
@@ -125,9 +80,19 @@ def prove_log_in(root: Root) -> Iterator[Finding]:
             else:
                 exists = any(root.is_file(f"{folder}/{wanted}") for folder in folders)
             if not exists:
-                what = f"{path} needs {wanted}, which is not in the image: {name} refuses everybody"
+                passes = passes_over(found["control"] or "")
+                say = SAY.warning if passes else SAY.fault
+                does = "the line does nothing" if passes else f"{name} refuses everybody"
+                what = f"{path} needs {wanted}, which is not in the image: {does}"
                 hint = "install the package that has it, or remove the line"
-                yield SAY.fault(what, Evidence(path, said=line.strip()), hint=hint)
+                yield say(what, Evidence(path, said=line.strip()), hint=hint)
+
+
+def passes_over(control: str) -> bool:
+    """Whether PAM goes on without a module: its answer is then module_unknown (pam.conf(5))."""
+    actions = dict(word.partition("=")[::2] for word in control.strip("[]").split())
+    action = actions.get("module_unknown") or actions.get("default", "")
+    return control in ("optional", "sufficient") or action == "ignore" or action.isdecimal()
 
 
 def prove_extensions(root: Root) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from imagebuilder.proof.system.processors import prove_processors
 from imagebuilder.proof.system.scripts import prove_scripts
 from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.proof.system.start import prove_listeners, prove_ports, prove_start
+from imagebuilder.proof.system.unread import prove_read
 from imagebuilder.proof.systemd import read_startup
 
 # They merge extensions over /usr, /opt and /etc.
@@ -41,6 +42,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_start(subject, startup)
     yield from prove_helpers(subject, startup)
     yield from prove_scripts(subject, startup)
+    yield from prove_read(subject)
     yield from prove_manager(subject, startup)
     yield from prove_processors(subject, startup)
     yield from prove_sleep(subject, startup)

@@ -29,25 +29,17 @@ from imagebuilder.proof.shell import (
 )
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import STARTING, Startup
+from imagebuilder.proof.system.pythons import PythonScript, prove_python_scripts
+from imagebuilder.proof.system.unread import READ, own_files
+from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
 
 SHELLS = frozenset(("sh", "dash", "bash"))
+PYTHON = re.compile(r"python[\d.]*")
+RUNNERS = re.compile(rf"{'|'.join(sorted(SHELLS))}|{PYTHON.pattern}")
 ENV = "env"
 # The options of a shell that end it at the first failure, and that give it its script as a text.
 ERREXIT, TEXT = re.compile(r"-[a-z]*e[a-z]*"), re.compile(r"-[a-z]*c[a-z]*")
 IGNORES = r"^\s*{key}\s*=\s*[@:|!+]*-[@:|!+-]*{program}(\s|$)"
-# Folders whose programs run, and who runs them.
-FOLDERS = {
-    "/etc/cron.hourly/*": "cron",
-    "/etc/cron.daily/*": "cron",
-    "/etc/cron.weekly/*": "cron",
-    "/etc/cron.monthly/*": "cron",
-    "/etc/update-motd.d/*": "pam_motd",
-    "/etc/networkd-dispatcher/*.d/*": "networkd-dispatcher",
-    "/etc/NetworkManager/dispatcher.d/*": "NetworkManager",
-    "/usr/lib/imagebuilder/health.d/*": "the health check",
-    "/usr/lib/systemd/system-sleep/*": "systemd-sleep",
-}
 IN_IMAGE = (*FIXED, "/bin/", "/sbin/", "/lib/")
 NAME = re.compile(r"[a-zA-Z][\w.+-]*|\[\[")
 HINT = "install what has it (packages:), or ask for it first: command -v, [ -x PATH ]"
@@ -59,8 +51,8 @@ class SiteProgram:
     """A program that something starts, or the text that a shell gets (`text`, of the file `path`).
 
     `said` names it in a message, `folders` are searched for its commands.  `matters`: who starts it
-    fails with it.  `shell` are the words of the shell that is told to run it, none if the kernel
-    executes it.
+    fails with it.  `is_named`: the site names its path.  `runner` are the words of the shell or the
+    Python that is told to run it, none if the kernel executes it.
     """
 
     path: str
@@ -68,22 +60,27 @@ class SiteProgram:
     folders: tuple[str, ...]
     matters: bool = True
     text: str = ""
-    shell: tuple[str, ...] = ()
+    is_named: bool = False
+    runner: tuple[str, ...] = ()
+    python_path: str = ""
 
 
 def prove_scripts(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of scripts that cannot run or end before their end, warnings if they go on."""
     queue = [*of_units(subject, startup), *of_others(subject)]
     seen: set[tuple[str, str]] = set()
+    pythons: list[PythonScript] = []
     while queue:
         program = queue.pop(0)
-        key = (subject.root.resolve(program.path) or "", program.text)
-        if key in seen or not key[0] or key[0] in subject.shipped:
+        path = subject.root.resolve(program.path) or program.path
+        if (path, program.text) in seen or path in subject.shipped:
             continue
-        seen.add(key)
+        seen.add((path, program.text))
         reading = ScriptReading(subject, program)
         yield from reading.prove()
         queue += reading.started()
+        pythons += filter(None, [reading.python])
+    yield from prove_python_scripts(subject, pythons)
 
 
 def of_units(subject: Subject, startup: Startup) -> Iterator[SiteProgram]:
@@ -99,23 +96,39 @@ def of_units(subject: Subject, startup: Startup) -> Iterator[SiteProgram]:
                 matters = not any(re.search(pattern, text, re.MULTILINE) for text in texts)
                 command = expanded(words, environment)
                 start = f"which {unit.name} starts ({key}=)"
+                where = said_in(subject.root, unit, key).path
                 program = SiteProgram(words[0], f"{words[0]}, {start},", folders, matters)
-                if posixpath.basename(words[0]) in SHELLS:
-                    where = said_in(subject.root, unit, key).path
-                    yield from of_shell(program, command, where, start)
+                is_named = where not in subject.shipped and not is_condition(unit, words)
+                variable = environment.get("PYTHONPATH")
+                more = variable.value if variable else ""
+                program = replace(program, is_named=is_named, python_path=more)
+                if RUNNERS.fullmatch(posixpath.basename(words[0])):
+                    yield from of_runner(program, command, where, start)
                 else:
                     yield program
 
 
-def of_shell(
+def is_condition(unit: LoadedUnit, words: Sequence[str]) -> bool:
+    """Whether a unit starts only where a path of these words exists."""
+    paths = [word for word in words if word.startswith("/")]
+    keys = [key for key in unit.values if key.startswith(("Condition", "Assert"))]
+    return any(path in value for key in keys for value in unit.every(key) for path in paths)
+
+
+def of_runner(
     program: SiteProgram, words: Sequence[str], where: str, start: str
 ) -> Iterator[SiteProgram]:
-    """The script, or the text, that the arguments of a shell name; `where` has the text."""
+    """What the arguments of a shell or of Python name: a script, or a text, which `where` has."""
     options = [word for word in words if word.startswith("-")]
     rest = [word for word in words[1:] if not word.startswith("-")]
-    program = replace(program, shell=(words[0], *options))
+    program = replace(program, runner=(words[0], *options))
     if rest and any(map(TEXT.fullmatch, options)):
-        yield replace(program, path=where, said=f"the shell {start}", text=rest[0])
+        yield replace(program, path=where, said=f"{words[0]} {start}", text=rest[0])
+    elif rest and "-m" in options:
+        said = f"the module {rest[0]}, {start},"
+        options.remove("-m")
+        runner = (words[0], *options)
+        yield replace(program, path=where, said=said, text=f"import {rest[0]}", runner=runner)
     elif rest:
         yield replace(program, path=rest[0], said=f"{rest[0]}, {start},")
 
@@ -125,9 +138,9 @@ def of_others(subject: Subject) -> Iterator[SiteProgram]:
     folders = tuple(PATH.split(":"))
     for path in sorted(find_programs(subject)):
         yield SiteProgram(path, f"{path}, which root starts without a unit,", folders)
-    for pattern, who in FOLDERS.items():
-        for path in subject.root.glob(pattern):
-            yield SiteProgram(path, f"{path}, which {who} starts,", folders)
+    for folder in READ:
+        for path in own_files(subject, f"{folder.pattern}/*") if folder.runs else ():
+            yield SiteProgram(path, f"{path}, which {folder.reader} starts,", folders)
 
 
 @dataclass(frozen=True)
@@ -150,7 +163,7 @@ class ScriptReading:
     @cached_property
     def shell(self) -> str:
         """The name of the shell that runs it, "" for what is no script of a shell."""
-        words = self.program.shell or self.first
+        words = self.program.runner or self.first
         named = words[-1] if posixpath.basename(words[0]) == ENV else words[0]
         if posixpath.basename(named) not in SHELLS:
             return ""
@@ -158,19 +171,39 @@ class ScriptReading:
         return posixpath.basename(found or "")
 
     @cached_property
+    def python(self) -> PythonScript | None:
+        """The program if Python runs it."""
+        words = self.program.runner or self.first
+        if posixpath.basename(words[0]) == ENV:
+            words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        if not words or not PYTHON.fullmatch(posixpath.basename(words[0])) or not self.data:
+            return None
+        runner = tuple(word for word in words if not TEXT.fullmatch(word))
+        program = self.program
+        return PythonScript(
+            program.path, program.text, program.said, runner, program.python_path, program.matters
+        )
+
+    @cached_property
     def script(self) -> ShellScript | None:
-        options = (self.program.shell or self.first)[1:]
+        options = (self.program.runner or self.first)[1:]
         ends_on_errors = any(map(ERREXIT.fullmatch, options))
         return parse_shell(self.data, ends_on_errors=ends_on_errors) if self.shell else None
 
     def prove(self) -> Iterator[Finding]:
-        if not self.program.shell and (why := self.refused()):
+        say = SAY.fault if self.program.matters else SAY.warning
+        if self.program.is_named and self.lacks(self.program.path):
+            what = f"{self.program.said} is not in the image"
+            yield say(what, Evidence(self.program.path), hint="install it, or correct the path")
+        elif not self.program.runner and (why := self.refused()):
             what = f"{self.program.said} cannot run: {why}"
-            say = SAY.fault if self.program.matters else SAY.warning
             hint = "begin it with the line `#!INTERPRETER`, without a carriage return, with an "
             hint += "interpreter that is in the image"
             yield say(what, Evidence(self.program.path, said=" ".join(self.first)), hint=hint)
-            return
+        else:
+            yield from self.prove_commands()
+
+    def prove_commands(self) -> Iterator[Finding]:
         for command, why in self.missing():
             ends = self.program.matters and command.failure == Consequence.ENDS
             does = "ends at" if ends else "cannot do what it says in"
@@ -184,7 +217,7 @@ class ScriptReading:
         """Why the kernel does not execute the file, "" if it does."""
         root = self.subject.root
         if not self.data.startswith(b"#!"):
-            is_text = b"\0" not in self.data[:4096]
+            is_text = b"\0" not in self.data[:4096] and root.is_file(self.program.path)
             return "it has no `#!` line, and nothing says what runs it" if is_text else ""
         interpreter = self.first[0]
         if interpreter.startswith(IN_IMAGE) and not root.is_file(interpreter):

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from imagebuilder.image.proof import Level
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.scripts import prove_scripts
 from imagebuilder.proof.systemd import LoadedUnit, Startup
-from tests.unit.proof.trees import Content, Link, Program, make_tree, subject
+from tests.unit.proof.trees import Content, Link, Program, Sandbox, make_tree, subject
 
 UNIT, TELL = "/etc/systemd/system/a.service", "/usr/local/libexec/tell"
 STARTS = f"{TELL}, which a.service starts (ExecStartPre=),"
@@ -160,7 +162,7 @@ def test_a_failure_that_the_unit_ignores_is_a_warning(tmp_path: Path) -> None:
 )
 def test_the_text_of_a_shell_is_read_too(words: tuple[str, ...], tmp_path: Path) -> None:
     found = told(prepare(tmp_path, {UNIT: "[Service]\n"}), starting(*words))
-    said = "the shell which a.service starts (ExecStartPre=) ends at line 1"
+    said = f"{words[0]} which a.service starts (ExecStartPre=) ends at line 1"
     assert found == [(Level.FAULT, f"{said}: curl is not in the image")]
     given = prepare(tmp_path, {})
     given.__dict__["shipped"][UNIT] = ShippedFile("a", None)
@@ -199,6 +201,51 @@ def test_folders_whose_programs_run(path: str, who: str, tmp_path: Path) -> None
         Level.FAULT,
         f"{path}, which {who} starts, ends at line 2: curl is not in the image",
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ((TELL,), [[TELL, ""]]),
+        (("/usr/bin/python3", TELL), [[TELL, ""]]),
+        (("/usr/bin/python3", "-m", "gone.main"), [[UNIT, "import gone.main"]]),
+        (("/usr/bin/python3", "-I", "-c", "import gone"), [[UNIT, "import gone"]]),
+    ],
+)
+def test_scripts_of_python_are_given_to_their_interpreter(
+    words: tuple[str, ...], asked: list[list[str]], tmp_path: Path
+) -> None:
+    sandbox = Sandbox({"env /usr/bin/python3": '[[3, "gone"]]'})
+    files: dict[str, Content] = {
+        TELL: Program("#!/usr/bin/python3\nimport gone\n"),
+        UNIT: "[Service]\n",
+    }
+    given = replace(prepare(tmp_path, files), run=sandbox)
+    given.__dict__["shipped"] = {"/usr/bin/python3": ShippedFile("python3")}
+    ((level, what),) = told(given, starting(*words))
+    assert level is Level.FAULT
+    assert what.endswith("ends at line 3: /usr/bin/python3 has no module gone")
+    (command,) = (c for c in sandbox.asked if c[1] == "/usr/bin/python3")
+    assert json.loads(command[-1]) == asked
+
+
+@pytest.mark.parametrize(
+    ("words", "is_named"),
+    [(("/opt/gone",), True), (("/bin/sh", "/opt/gone"), True), (("/run/made",), False)],
+)
+def test_a_program_that_is_not_there(
+    words: tuple[str, ...],
+    is_named: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    given = prepare(tmp_path, {UNIT: "[Service]\n"})
+    said = "/opt/gone, which a.service starts (ExecStart=), is not in the image"
+    found = told(given, starting(*words, key="ExecStart"))
+    assert found == ([(Level.FAULT, said)] if is_named else [])
+    exists = starting(*words, key="ExecStart", ConditionPathExists=words[-1])
+    assert told(given, exists) == []
+    given.__dict__["shipped"][UNIT] = ShippedFile("a")
+    assert told(given, starting(*words, key="ExecStart")) == []
 
 
 def test_a_circle_of_scripts_ends(tmp_path: Path) -> None:

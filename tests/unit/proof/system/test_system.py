@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from imagebuilder.families.shipped import ShippedFile
+from imagebuilder.image.proof import Level
 from imagebuilder.image.types import ImageLayer
 from imagebuilder.process import Completed
 from imagebuilder.proof.subject import Subject
@@ -24,11 +26,10 @@ from imagebuilder.proof.system.files import (
     prove_extensions,
     prove_huge_pages,
     prove_log_in,
-    prove_mounts,
-    prove_options,
     prove_packages,
 )
 from imagebuilder.proof.system.firewall import prove_firewall
+from imagebuilder.proof.system.mounts import prove_mounts
 from imagebuilder.proof.system.network import prove_nic, prove_resolver, prove_switch
 from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.proof.system.start import (
@@ -44,6 +45,7 @@ from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.root import Root
 from tests.images import packages_of
 from tests.unit.proof.trees import (
+    KERNEL,
     Content,
     Link,
     Program,
@@ -56,6 +58,13 @@ from tests.unit.proof.trees import (
 
 NETWORK = "/etc/systemd/network"
 RESOLVED = "systemd-resolved.service"
+
+
+def mounting(root: Path) -> Subject:
+    """A subject whose packages ship nothing."""
+    found = subject(root)
+    found.__dict__["shipped"] = {}
+    return found
 
 
 def startup(*jobs: str, **units: LoadedUnit) -> Startup:
@@ -124,7 +133,7 @@ def test_options_of_another_file_system(
         f"{unit}.d/a.conf": f"[Mount]\nOptions={options}\n",
     }
     make_tree(tmp_path, files)
-    assert bool(list(prove_options(Root(tmp_path)))) == refused
+    assert bool(list(prove_mounts(mounting(tmp_path)))) == refused
 
 
 def test_an_extension_over_a_program_of_the_image(tmp_path: Path) -> None:
@@ -465,10 +474,92 @@ def test_usual_orders_of_names(tmp_path: Path, hosts: str) -> None:
     assert list(prove_switch(Root(tmp_path))) == []
 
 
+MODULES = f"/usr/lib/modules/{KERNEL}"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("//nas/a /a cifs nofail 0 0", "mount.cifs is not in the image"),
+        ("nas:/a /a nfs4 nofail 0 0", "mount.nfs4 is not in the image"),
+        ("me@nas:/a /a fuse.sshfs nofail 0 0", "mount.fuse.sshfs is not in the image"),
+        ("LABEL=a /a btrfs nofail 0 0", f"the kernel {KERNEL} has no module btrfs"),
+        ("LABEL=a /a ext4 nofail 0 0", ""),
+        ("LABEL=a /a xfs nofail 0 0", ""),
+        ("LABEL=a /a auto nofail 0 0", ""),
+        ("LABEL=a /a xfs,btrfs nofail 0 0", ""),
+        ("tmpfs /a tmpfs nofail 0 0", ""),
+        ("/b /a none bind,nofail 0 0", ""),
+        ("nas:/a /a ceph nofail 0 0", ""),
+    ],
+)
+def test_what_a_mount_needs(line: str, said: str, tmp_path: Path) -> None:
+    files: dict[str, Content] = {
+        "/etc/fstab": f"{line}\n",
+        "/usr/sbin/mount.ceph": Program(),
+        f"{MODULES}/modules.dep": "kernel/fs/xfs/xfs.ko.xz:\nkernel/fs/ceph/ceph.ko.xz:\n",
+        f"{MODULES}/modules.builtin": "kernel/fs/ext4/ext4.ko\n",
+    }
+    make_tree(tmp_path, files)
+    found = faults(prove_mounts(mounting(tmp_path)))
+    assert found == ([f"/a is not mounted: {said}"] if said else [])
+
+
+def test_a_mount_unit_of_a_package_is_left_to_it(tmp_path: Path) -> None:
+    unit = "/usr/lib/systemd/system/a.mount"
+    make_tree(tmp_path, {unit: "[Mount]\nWhat=nas:/a\nWhere=/a\nType=nfs\n"})
+    asked = mounting(tmp_path)
+    assert faults(prove_mounts(asked)) == ["a.mount is not mounted: mount.nfs is not in the image"]
+    asked.__dict__["shipped"] = {unit: ShippedFile("a")}
+    assert list(prove_mounts(asked)) == []
+
+
+@pytest.mark.parametrize(
+    ("control", "level"),
+    [
+        ("required", Level.FAULT),
+        ("requisite", Level.FAULT),
+        ("[success=ok default=bad]", Level.FAULT),
+        ("[success=1 module_unknown=die default=ignore]", Level.FAULT),
+        ("optional", Level.WARNING),
+        ("sufficient", Level.WARNING),
+        ("[success=1 default=ignore]", Level.WARNING),
+        ("[success=ok module_unknown=ignore default=bad]", Level.WARNING),
+    ],
+)
+def test_what_pam_does_without_a_module(control: str, level: Level, tmp_path: Path) -> None:
+    make_tree(tmp_path, {"/etc/pam.d/sshd": f"session {control} pam_lastlog.so silent\n"})
+    (found,) = prove_log_in(Root(tmp_path))
+    assert found.level is level
+    does = "sshd refuses everybody" if level is Level.FAULT else "the line does nothing"
+    assert found.what.endswith(does)
+
+
+@pytest.mark.parametrize(
+    ("words", "gone"),
+    [
+        ("/usr/bin/card-daemon --user card --verbose", True),
+        ("/usr/bin/card-daemon --user=card", True),
+        ("/usr/bin/card-daemon --user me", False),
+        ("/usr/bin/card-daemon --user 970", False),
+        ("/usr/bin/curl --user card", False),
+        ("/usr/bin/card-daemon --user-data card", False),
+    ],
+)
+def test_the_account_of_an_option(words: str, gone: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    make_tree(tmp_path, {"/etc/passwd": "me:x:1000:1000::/:/bin/sh\n"})
+    values = {"Unit Load State": ("loaded",)}
+    unit = LoadedUnit("a.service", (), values, {"ExecStart": (tuple(words.split()),)})
+    found = faults(prove_unit_accounts(subject(tmp_path), startup("a.service", a=unit)))
+    said = "a.service does not start: its --user card does not exist in the image"
+    assert found == ([said] if gone else [])
+
+
 def test_only_disks_that_are_required_stop_a_node(tmp_path: Path) -> None:
     text = "tmpfs /tmp tmpfs defaults 0 0\nLABEL=a /a ext4 nofail 0 2\nserver:/b /b nfs ro 0 0\n"
-    make_tree(tmp_path, {"/etc/fstab": f"{text}UUID=1 /c xfs defaults 0 2\n/dev/x none swap sw\n"})
-    (found,) = prove_mounts(Root(tmp_path))
+    text += "UUID=1 /c xfs defaults 0 2\n/dev/x none swap sw\n"
+    make_tree(tmp_path, {"/etc/fstab": text, "/usr/sbin/mount.nfs": Program()})
+    (found,) = prove_mounts(mounting(tmp_path))
     assert "UUID=1" in found.what
 
 

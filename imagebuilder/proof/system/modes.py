@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that a program refuses to use because of their mode or their owner."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.privileges.accounts import PASSWD
+from imagebuilder.proof.privileges.searched import ids_of
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+
+ROOT = "root"
+OTHERS_MAY_READ, OTHERS_MAY_WRITE = 0o077, 0o022
+
+
+@dataclass(frozen=True)
+class StrictFile:
+    """Files (a glob) that `program` refuses if they are not `owner`'s or others `may` use them.
+
+    `effect` is what follows.
+    """
+
+    pattern: str
+    program: str
+    owner: str
+    may: int
+    effect: str
+
+
+# munged(8), sudoers(5), cron(8), logrotate(8), ssh(1), NetworkManager(8), sssd(8), pam_pwhistory.
+STRICT = (
+    StrictFile("/etc/munge/munge.key", "munged", "munge", OTHERS_MAY_READ, "it does not start"),
+    StrictFile("/etc/sudoers", "sudo", ROOT, 0o002, "sudo works for nobody"),
+    StrictFile("/etc/sudoers.d/*", "sudo", ROOT, 0o002, "its rules do not count"),
+    StrictFile("/etc/crontab", "cron", ROOT, OTHERS_MAY_WRITE, "its jobs never run"),
+    StrictFile("/etc/cron.d/*", "cron", ROOT, OTHERS_MAY_WRITE, "its jobs never run"),
+    StrictFile("/etc/logrotate.d/*", "logrotate", ROOT, OTHERS_MAY_WRITE, "its logs only grow"),
+    StrictFile("/etc/ssh/ssh_host_*_key", "sshd", ROOT, OTHERS_MAY_READ, "sshd has one key less"),
+    StrictFile("/root/.ssh/id_*[!b]", "ssh", ROOT, OTHERS_MAY_READ, "the key is not used"),
+    StrictFile(
+        "/etc/NetworkManager/system-connections/*", "NetworkManager", ROOT, OTHERS_MAY_READ,
+        "the connection does not count",
+    ),
+    StrictFile("/etc/sssd/sssd.conf", "sssd", ROOT, OTHERS_MAY_READ, "it does not start"),
+)  # fmt: skip
+
+
+def prove_modes(subject: Subject) -> Iterator[Finding]:
+    """Faults of files that are in the image, and do not count."""
+    ids = ids_of(subject.root, PASSWD, 7)
+    for strict in STRICT:
+        wanted = 0 if strict.owner == ROOT else ids.get(strict.owner)
+        for path in subject.root.glob(strict.pattern):
+            info = subject.entries.get(path)
+            if info is None or not stat.S_ISREG(info.st_mode):
+                continue
+            mode = stat.S_IMODE(info.st_mode)
+            others = "read" if strict.may == OTHERS_MAY_READ else "write"
+            if mode & strict.may:
+                why = f"others than its owner may {others} it (mode {mode:04o})"
+            elif wanted is not None and info.st_uid != wanted:
+                why = f"it belongs to uid {info.st_uid} and not to {strict.owner}"
+            else:
+                continue
+            what = f"{strict.program} refuses {path}, because {why}: {strict.effect}"
+            said = f"mode {mode:04o}, owner {info.st_uid}"
+            hint = f"give it to {strict.owner}, with a mode such as 0600 (overlay key files:)"
+            yield SAY.fault(what, Evidence(path, said=said), hint=hint)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a site mounts: disks that a node may not have, options, helpers and file systems."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.units import FOLDERS, drop_ins
+from imagebuilder.proof.kernel.modules import Kernel, plain
+from imagebuilder.proof.say import some
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.root import Root
+
+FSTAB = "/etc/fstab"
+LOCAL = ("UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "/dev/")
+OPTIONAL = frozenset(("nofail", "noauto", "x-systemd.automount"))
+SETTING = re.compile(r"^(What|Type|Options)\s*=\s*(.*?)\s*$", re.MULTILINE)
+# Options for file systems without owners, and the file systems that accept them.
+OWNERS = frozenset(("uid", "gid", "umask", "fmask", "dmask", "iocharset", "codepage"))
+HAVE_OWNERS = frozenset(
+    ("vfat", "msdos", "exfat", "ntfs", "ntfs3", "ntfs-3g", "cifs", "smb3", "tmpfs", "ramfs", "9p",
+     "fuse", "iso9660", "udf", "hfsplus", "devpts", "proc", "debugfs", "tracefs", "efivarfs",
+     "hugetlbfs",
+     "fuse.sshfs")
+)  # fmt: skip
+# File systems that mount(8) cannot mount by itself: /sbin/mount.TYPE does it.
+HELPED = frozenset(
+    ("cifs", "smb3", "nfs", "nfs4", "glusterfs", "ceph", "lustre", "davfs", "ntfs-3g", "zfs")
+)
+FUSE = "fuse."
+HELPERS = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin")
+# Modules of file systems that have another name, and what is in every kernel or is no file system.
+MODULES = {"nfs4": "nfsv4", "smb3": "cifs", "iso9660": "isofs", "msdos": "vfat"}
+KERNELS = frozenset(
+    ("auto", "bind", "none", "swap", "tmpfs", "ramfs", "proc", "sysfs", "devtmpfs", "devpts",
+     "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "bpf", "pstore", "efivarfs",
+     "hugetlbfs", "mqueue", "configfs", "binfmt_misc", "rpc_pipefs", "nfsd", "fusectl", "zfs",
+     "glusterfs", "davfs", "ntfs-3g", "fuse")
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SiteMount:
+    """A mount, by its place in fstab or the name of its unit; `path` has its `line`."""
+
+    path: str
+    name: str
+    device: str
+    kind: str
+    options: str
+    line: str
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence(self.path, said=self.line)
+
+
+def find_mounts(root: Root) -> Iterator[SiteMount]:
+    """The mounts of fstab(5) and of units, with the unit's drop-ins."""
+    for line in root.text(FSTAB).splitlines():
+        words = line.partition("#")[0].split()
+        if len(words) > 3:
+            yield SiteMount(FSTAB, words[1], words[0], words[2], words[3], line.strip())
+    for folder in FOLDERS:
+        for path in root.glob(f"{folder}/*.mount"):
+            unit = posixpath.basename(path)
+            texts = [(each, root.text(each)) for each in (path, *drop_ins(root, unit))]
+            found = {k: (p, v) for p, text in texts for k, v in SETTING.findall(text)}
+            where, options = found.get("Options", (path, ""))
+            device, kind = (found.get(key, ("", ""))[1] for key in ("What", "Type"))
+            yield SiteMount(where, unit, device, kind or "auto", options, options or f"Type={kind}")
+
+
+def prove_mounts(subject: Subject) -> Iterator[Finding]:
+    """Faults of mounts that fail, or without which a node does not boot."""
+    for mount in find_mounts(subject.root):
+        if mount.path not in subject.shipped or mount.path == FSTAB:
+            yield from prove_disk(mount)
+            yield from prove_options(mount)
+            yield from prove_kind(subject, mount)
+
+
+def prove_disk(mount: SiteMount) -> Iterator[Finding]:
+    """A fault of a required file system on a disk that a node may not have."""
+    is_local = mount.path == FSTAB and mount.device.startswith(LOCAL) and mount.kind != "swap"
+    if is_local and not OPTIONAL & set(mount.options.split(",")):
+        what = f"a node without {mount.device} stops in emergency mode: {mount.name} is not nofail"
+        yield SAY.fault(what, mount.evidence, hint="add the option nofail")
+
+
+def prove_options(mount: SiteMount) -> Iterator[Finding]:
+    """A fault of options that a file system does not have: mount(8) fails."""
+    wrong = [o for o in mount.options.split(",") if o.partition("=")[0] in OWNERS]
+    if wrong and not set(mount.kind.split(",")) & HAVE_OWNERS:
+        what = f"{mount.name} is not mounted: ext4, xfs and btrfs have no option {some(wrong)}"
+        hint = "remove it; set the owner of files on such a disk with chown"
+        yield SAY.fault(what, mount.evidence, hint=hint)
+
+
+def prove_kind(subject: Subject, mount: SiteMount) -> Iterator[Finding]:
+    """A fault of a file system for which the image has no helper or no module."""
+    root, kind = subject.root, mount.kind
+    if kind in HELPED or kind.startswith(FUSE):
+        names = [f"mount.{kind}", kind.removeprefix(FUSE)]
+        if not any(root.is_file(f"{folder}/{name}") for folder in HELPERS for name in names):
+            what = f"{mount.name} is not mounted: mount.{kind} is not in the image"
+            yield SAY.fault(what, mount.evidence, hint="install the package that has it")
+            return
+    module = "fuse" if kind.startswith(FUSE) else MODULES.get(kind, kind)
+    modules = Kernel(subject.modules, subject.kernel)
+    if kind in KERNELS or "," in kind or not modules.by_name:
+        return
+    if plain(module) not in modules.by_name and plain(module) not in modules.builtin:
+        what = f"{mount.name} is not mounted: the kernel {subject.kernel} has no module {module}"
+        hint = "install it, or exclude it from `prune:` and `slim:`"
+        yield SAY.fault(what, mount.evidence, hint=hint)

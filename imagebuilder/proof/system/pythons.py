@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site's Python scripts, as the image's own interpreter sees them: their syntax and imports.
+
+Scripts move from one release to the next, and modules do not: distutils left Python with 3.12, and
+`imp`, `cgi`, `crypt` and `telnetlib` are gone too.  Nothing of a script is run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter, ValidationError
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+
+# For each script a line: [[line, module] ...], or [[line, "", message]] if it is no Python.  A
+# module that not every version has is imported in a `try`.  Who changes sys.path may have more, and
+# a module beside the script may change it.
+CHECK = """
+import ast, importlib.util, json, os, sys
+
+def missing(tree):
+    for node in tree.body:
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module]
+        for name in names:
+            top = name.partition(".")[0]
+            if top in sys.modules:
+                continue
+            spec = importlib.util.find_spec(top)
+            if spec is None:
+                yield [node.lineno, top]
+            elif any(p.startswith(sys.path[0]) for p in (spec.origin or "", *(
+                     spec.submodule_search_locations or []))):
+                return
+
+known = sys.path[1:]
+for path, text in json.loads(sys.argv[1]):
+    data = text or open(path, "rb").read()
+    try:
+        tree = ast.parse(data)
+    except (SyntaxError, ValueError) as error:
+        found = [[getattr(error, "lineno", 0) or 0, "", str(getattr(error, "msg", error))]]
+    else:
+        sys.path[:] = [os.path.dirname(os.path.realpath(path)), *known]
+        path_changes = any(isinstance(n, ast.Attribute) and n.attr == "path"
+                           and isinstance(n.value, ast.Name) and n.value.id in ("sys", "site")
+                           for n in ast.walk(tree))
+        found = [] if path_changes else list(missing(tree))
+    print(json.dumps(found))
+"""
+ANSWER = TypeAdapter(list[tuple[int, str] | tuple[int, str, str]])
+
+
+@dataclass(frozen=True)
+class PythonScript:
+    """A script, or the text that an interpreter gets; `said` names it in a message.
+
+    `interpreter` are the words of its start up to the script.  `matters`: who starts it fails with
+    it.
+    """
+
+    path: str
+    text: str
+    said: str
+    interpreter: tuple[str, ...]
+    python_path: str
+    matters: bool
+
+
+def prove_python_scripts(subject: Subject, scripts: Iterable[PythonScript]) -> Iterator[Finding]:
+    """Faults of scripts that their interpreter does not understand, or whose imports it lacks."""
+    groups: dict[tuple[tuple[str, ...], str], list[PythonScript]] = {}
+    for script in scripts:
+        groups.setdefault((script.interpreter, script.python_path), []).append(script)
+    for (interpreter, python_path), group in groups.items():
+        asked = json.dumps([(script.path, script.text) for script in group])
+        variables = [f"PYTHONPATH={python_path}"] if python_path else []
+        words = ["env", *variables, *interpreter, "-W", "ignore", "-c", CHECK, asked]
+        answers = subject.run(words).stdout.splitlines()
+        for script, answer in zip(group, answers, strict=False):
+            yield from prove_answer(script, answer)
+
+
+def prove_answer(script: PythonScript, answer: str) -> Iterator[Finding]:
+    try:
+        found = ANSWER.validate_json(answer)
+    except ValidationError:
+        return
+    say = SAY.fault if script.matters else SAY.warning
+    for line, module, *message in found:
+        evidence = Evidence(script.path, said=f"line {line}")
+        if message:
+            what = f"{script.said} cannot run: line {line} is no Python for "
+            what += f"{script.interpreter[0]} ({message[0]})"
+            yield say(what, evidence, hint="correct it for the Python of the image")
+        else:
+            what = f"{script.said} ends at line {line}: {script.interpreter[0]} has no module "
+            what += module
+            yield say(what, evidence, hint=f"install what has it, or import {module} in a `try`")

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site's files that nobody reads or runs: by their name, their mode, or because the image lacks
+the program.
+
+Programs that read a folder pass over names that they do not expect, and say nothing.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.config import PARENTS
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+
+# Names that people give to what shall not be read.
+SET_ASIDE = re.compile(
+    r"\..*|README.*|.*~|.*[.-](bak|backup|dist|disabled|dpkg-\w+|example|in|off|old|orig|rpm\w+|"
+    r"sample|save|template)|.*\.md"
+)
+RUN_PARTS = r"[A-Za-z0-9_-]+"
+CONF, RULES = r".+\.conf", r".+\.rules"
+CRON = ("/usr/sbin/cron", "/usr/sbin/crond")
+UNITS = r"automount|device|mount|path|scope|service|slice|socket|swap|target|timer"
+INIT, SYSV = "/etc/init.d", "/usr/lib/systemd/system-generators/systemd-sysv-generator"
+STARTED = re.compile(r"S\d\d(?P<name>.+)")
+
+
+@dataclass(frozen=True)
+class ReadFolder:
+    """A folder (a glob) of whose files `reader` reads those with a name that matches `names`.
+
+    `meant` says which those are.  `programs` are paths of the reader, "" for what every image has.
+    It starts the files of a folder that `runs`, if they may be executed.
+    """
+
+    pattern: str
+    names: str
+    meant: str
+    reader: str
+    programs: tuple[str, ...] = ()
+    runs: bool = False
+
+
+def ending(pattern: str, names: str, meant: str, reader: str, *programs: str) -> ReadFolder:
+    return ReadFolder(pattern, names, f"names that end with {meant}", reader, programs)
+
+
+def run_parts(pattern: str, reader: str, *programs: str, names: str = RUN_PARTS) -> ReadFolder:
+    meant = "names of letters, digits, - and _"
+    return ReadFolder(pattern, names, meant, reader, programs, runs=True)
+
+
+def started(pattern: str, reader: str, *programs: str) -> ReadFolder:
+    return ReadFolder(pattern, ".+", "", reader, programs, runs=True)
+
+
+# Of every folder its own manual page says so; cron(8) and run-parts(8) are Debian's.
+READ = (
+    ReadFolder(
+        "/etc/sudoers.d", r"[^.]*[^.~]", "names without a dot, and none that end with ~", "sudo",
+        ("/usr/bin/sudo",),
+    ),
+    ReadFolder("/etc/cron.d", RUN_PARTS, "names of letters, digits, - and _", "cron", CRON),
+    *(run_parts(f"/etc/cron.{each}", "cron", *CRON) for each in ("hourly", "daily", "weekly",
+                                                               "monthly")),
+    started("/etc/update-motd.d", "pam_motd"),
+    started("/etc/networkd-dispatcher/*.d", "networkd-dispatcher", "/usr/bin/networkd-dispatcher"),
+    started("/etc/NetworkManager/dispatcher.d", "NetworkManager", "/usr/sbin/NetworkManager"),
+    started("/usr/lib/systemd/system-sleep", "systemd-sleep"),
+    started("/usr/lib/systemd/system-shutdown", "systemd-shutdown"),
+    started("/usr/lib/imagebuilder/health.d", "the health check"),
+    *(ending(f"{parent}/{name}", CONF, ".conf", reader)
+      for parent in PARENTS
+      for name, reader in (
+          ("sysctl.d", "systemd-sysctl"), ("modprobe.d", "modprobe"), ("environment.d", "systemd"),
+          ("modules-load.d", "systemd-modules-load"), ("tmpfiles.d", "systemd-tmpfiles"),
+          ("sysusers.d", "systemd-sysusers"), ("systemd/*.conf.d", "systemd"),
+          ("systemd/system/*.*.d", "systemd"),
+      )),
+    *(ending(f"{parent}/{name}", names, meant, reader)
+      for parent in PARENTS
+      for name, names, meant, reader in (
+          ("udev/rules.d", RULES, ".rules", "udev"), ("udev/hwdb.d", r".+\.hwdb", ".hwdb", "udev"),
+          ("systemd/network", r".+\.(network|netdev|link|dnssd)(\.d)?",
+           ".network, .netdev or .link", "networkd"),
+          ("systemd/system", rf".+\.({UNITS})|.+\.(d|wants|requires|upholds)",
+           "the type of a unit, such as .service", "systemd"),
+      )),
+    ending("/etc/ssh/sshd_config.d", CONF, ".conf", "sshd", "/usr/sbin/sshd"),
+    ending("/etc/ssh/ssh_config.d", CONF, ".conf", "ssh"),
+    ending("/etc/security/limits.d", CONF, ".conf", "pam_limits"),
+    ending("/etc/ld.so.conf.d", CONF, ".conf", "ldconfig"),
+    ending("/etc/profile.d", r".+\.c?sh", ".sh", "a login shell"),
+    ending("/etc/polkit-1/rules.d", RULES, ".rules", "polkit", "/usr/lib/polkit-1/polkitd"),
+    ending("/etc/OpenCL/vendors", r".+\.icd", ".icd", "OpenCL's loader"),
+    ending("/etc/vulkan/icd.d", r".+\.json", ".json", "Vulkan's loader"),
+    ending("/etc/cdi", r".+\.(json|yaml)", ".json or .yaml", "every container engine"),
+    ending("/etc/netplan", r".+\.yaml", ".yaml", "netplan", "/usr/sbin/netplan"),
+    ending("/etc/rsyslog.d", CONF, ".conf", "rsyslogd", "/usr/sbin/rsyslogd"),
+    ending("/etc/chrony/conf.d", CONF, ".conf", "chronyd", "/usr/sbin/chronyd"),
+    ending("/etc/exports.d", r".+\.exports", ".exports", "exportfs", "/usr/sbin/exportfs"),
+)  # fmt: skip
+# Single files that only one program reads.
+FILES = {
+    "/etc/crontab": CRON,
+    "/var/spool/cron/crontabs/*": CRON,
+    "/etc/docker/daemon.json": ("/usr/bin/dockerd", "/usr/sbin/dockerd"),
+    "/etc/network/interfaces.d/*": ("/usr/sbin/ifup",),
+    "/etc/NetworkManager/system-connections/*": ("/usr/sbin/NetworkManager",),
+    "/etc/iptables/rules.v[46]": ("/usr/sbin/netfilter-persistent",),
+}
+
+
+def prove_read(subject: Subject) -> Iterator[Finding]:
+    """Findings about files that have no effect."""
+    for folder in READ:
+        for path in own_files(subject, f"{folder.pattern}/*"):
+            yield from prove_file(subject, folder, path)
+    for pattern, programs in FILES.items():
+        for path in own_files(subject, pattern):
+            if not any(map(subject.root.is_file, programs)):
+                yield without_reader(path, posixpath.basename(programs[0]), is_job=programs == CRON)
+    yield from prove_init_scripts(subject)
+
+
+def own_files(subject: Subject, pattern: str) -> Iterator[str]:
+    """The files and links of a glob that no package ships and whose names do not set them aside."""
+    for path in subject.root.glob(pattern):
+        if path not in subject.shipped and not SET_ASIDE.fullmatch(posixpath.basename(path)):
+            yield path
+
+
+def prove_file(subject: Subject, folder: ReadFolder, path: str) -> Iterator[Finding]:
+    name = posixpath.basename(path)
+    if subject.root.link_at(path) == "/dev/null":
+        return
+    if folder.programs and not any(map(subject.root.is_file, folder.programs)):
+        is_job = folder.runs or folder.programs == CRON
+        yield without_reader(path, folder.reader, is_job=is_job)
+    elif not re.fullmatch(folder.names, name):
+        what = f"{path} has no effect: {folder.reader} reads only {folder.meant}"
+        yield SAY.fault(what, Evidence(path), hint="rename it")
+    elif folder.runs and (host := subject.root.host(path)) and not host.stat().st_mode & 0o111:
+        what = f"{path} never runs: {folder.reader} starts only files that may be executed"
+        mode = f"{stat.S_IMODE(host.stat().st_mode):04o}"
+        yield SAY.fault(what, Evidence(path, said=mode), hint="give it the mode 0755")
+
+
+def without_reader(path: str, reader: str, *, is_job: bool) -> Finding:
+    """A warning of settings, which an overlay may have for images with the program; a fault of a
+    job.
+    """
+    say, happens = (SAY.fault, "never runs") if is_job else (SAY.warning, "has no effect")
+    what = f"{path} {happens}: the image has no {reader}"
+    return say(what, Evidence(path), hint=f"install {reader}, or remove the file")
+
+
+def prove_init_scripts(subject: Subject) -> Iterator[Finding]:
+    """Faults of scripts in /etc/init.d that a runlevel starts, and for which systemd has no unit:
+    systemd 260 removed the generator of such units.
+    """
+    root = subject.root
+    if root.is_file(SYSV):
+        return
+    seen: set[str] = set()
+    for path in own_files(subject, "/etc/rc[2-5S].d/*"):
+        match = STARTED.fullmatch(posixpath.basename(path))
+        script = root.resolve(path)
+        if match is None or script is None or script in seen or script in subject.shipped:
+            continue
+        seen.add(script)
+        unit = f"{match['name']}.service"
+        if not any(root.lies(f"{parent}/systemd/system/{unit}") for parent in PARENTS):
+            what = f"{script} never runs: this systemd makes no units of scripts in {INIT}"
+            hint = f"write a unit for it: /etc/systemd/system/{unit}"
+            yield SAY.fault(what, Evidence(path, said=script), hint=hint)
