@@ -121,6 +121,23 @@ class SettingModel(Model):
     default: str = Field(default="", description="Its value if nothing sets it.")
 
 
+class WordsModel(Model):
+    """Files of the engine in which each of its options and variables is a word."""
+
+    options: list[str] = Field(
+        default=[],
+        description="Globs of files that name every option, with - or _ and with or without --.",
+    )
+    variables: list[str] = Field(
+        default=[], description="Globs of files that name every variable with the `prefix`."
+    )
+    prefix: str = Field(
+        default="",
+        pattern=rules.ENV.whole,
+        description="How the names of the engine's own variables begin.",
+    )
+
+
 class EngineModel(Model):
     """An inference engine: where it finds its backends, and how to query it."""
 
@@ -136,6 +153,11 @@ class EngineModel(Model):
         default=[],
         description="Settings that decide what it computes on and where it listens, and those with "
         "values that are wrong.",
+    )
+    words: WordsModel | None = Field(
+        default=None,
+        description="Where this version's options and variables are written: others, such as those "
+        "of an older version, are findings.",
     )
     arguments: str = Field(
         default="",

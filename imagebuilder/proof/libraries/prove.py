@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Level
 from imagebuilder.proof.access.services import cannot_run
+from imagebuilder.proof.access.units import FOLDERS, find_unit
 from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.libraries.driver_rules import prove_driver
@@ -79,6 +80,7 @@ def declared_in(subject: Subject, icds: Iterable[Icd]) -> Iterator[tuple[str, st
             found = root.resolve(path)
             if found is not None:
                 yield found, why
+    yield from started_programs(subject)
     if subject.hardware:
         yield from ((icd.library, f"{icd.path} announces it") for icd in icds if icd.library)
     for works in expectations.python:
@@ -89,6 +91,17 @@ def declared_in(subject: Subject, icds: Iterable[Icd]) -> Iterator[tuple[str, st
                     for path in root.walk(f"{folder}/{name}"):
                         if path.endswith(".so") and is_main(path, folder):
                             yield path, f"{works.path} imports {name}"
+
+
+def started_programs(subject: Subject) -> Iterator[tuple[str, str]]:
+    """The site's own programs that a unit starts, wherever they are."""
+    names = (n for folder in FOLDERS for n in subject.root.names(folder) if n.endswith(".service"))
+    for name in dict.fromkeys(names):
+        unit = find_unit(subject.root, name)
+        for program in unit.programs if unit else ():
+            path = subject.root.resolve(program) if program.startswith("/") else None
+            if path and path not in subject.shipped:
+                yield path, f"{name} starts it"
 
 
 def is_main(path: str, folder: str) -> bool:

@@ -12,6 +12,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.services import OPENS
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
+from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.services.devices import (
     prove_disguise,
     prove_emulation,
@@ -34,6 +35,7 @@ from imagebuilder.proof.services.settings import (
     CommandLine,
     prove_accepted,
     prove_address,
+    prove_known,
     prove_port,
     prove_processor,
     prove_threads,
@@ -57,8 +59,11 @@ LOADED = "loaded"
 
 
 def prove_services(subject: Subject) -> Iterator[Finding]:
-    """Findings about logins, and about every service that overlays declare, if there is systemd."""
+    """Findings about logins and containers, and about every service that overlays declare, if there
+    is systemd.
+    """
     yield from prove_sessions(subject)
+    yield from prove_containers(subject)
     expected = subject.expectations
     names = dict.fromkeys(
         [*(e.unit for e in expected.engines), *(s.unit for s in expected.services)]
@@ -159,6 +164,7 @@ def prove_engine(
     yield from prove_values(line, kind)
     yield from prove_address(subject, line, kind)
     yield from prove_accepted(subject, line, kind)
+    yield from prove_known(subject, line, kind)
 
 
 def line_of(unit: LoadedUnit, kind: EngineKind, environment: Environment) -> CommandLine:

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from re import fullmatch
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.services import SAY
@@ -16,8 +16,10 @@ from imagebuilder.proof.sysctl import read_sysctl
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.model_engine import SettingModel
+from imagebuilder.root import Root
 
 AT_BOOT = ("/run/", "/proc/", "/sys/", "/dev/")
+WORD = re.compile(rb"[A-Za-z][\w-]+")
 LOOPBACK = ("127.", "localhost", "::1", "[::1]", "/", "unix:")
 
 
@@ -77,13 +79,13 @@ def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
     """Findings about settings that make the engine compute on the processor, fully or partly."""
     for setting in kind.model.settings:
         found = line.find(setting) if setting.processor or setting.partly else None
-        if found and setting.partly and fullmatch(setting.partly, found.value.strip()):
+        if found and setting.partly and re.fullmatch(setting.partly, found.value.strip()):
             what = f"{line.unit} has {found.by}: {kind.title} leaves part of the work or of the "
             what += "memory on the processor"
             hint = "remove it, if the model fits the card"
             yield SAY.warning(what, found.evidence, hint=hint)
             continue
-        if found and setting.processor and fullmatch(setting.processor, found.value.strip()):
+        if found and setting.processor and re.fullmatch(setting.processor, found.value.strip()):
             yield SAY.fault(
                 f"{line.unit} has {found.by}: {kind.title} computes on the processor and nobody "
                 "notices",
@@ -99,10 +101,10 @@ def prove_values(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
     for setting in kind.model.settings:
         found = line.find(setting) if setting.wrong or setting.beyond else None
         value = found.value.strip() if found else ""
-        if found and setting.wrong and fullmatch(setting.wrong, value):
+        if found and setting.wrong and re.fullmatch(setting.wrong, value):
             what = f"{line.unit} has {found.by}: {setting.because}"
             yield SAY.fault(what, found.evidence, hint="remove it, or set another value")
-        elif found and setting.beyond and fullmatch(setting.beyond, value):
+        elif found and setting.beyond and re.fullmatch(setting.beyond, value):
             what = f"{line.unit} has {found.by}: a node with one device does not have it"
             hint = "remove it, unless every node of the profile has as many"
             yield SAY.warning(what, found.evidence, hint=hint)
@@ -202,6 +204,40 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Ite
             Evidence(line.path, said=" ".join(line.words)),
             hint="correct that option or variable; the engine's --help lists all",
         )
+
+
+def prove_known(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+    """Findings about options and variables that this version of the engine does not have."""
+    words = kind.model.words
+    if words is None:
+        return
+    known = words_of(subject.root, words.options)
+    for number, word in enumerate(line.words) if known else ():
+        name = word.removeprefix("--").partition("=")[0].partition(".")[0]
+        plain = name.replace("-", "_").lower()
+        if word.startswith("--") and plain and not {plain, plain.removeprefix("no_")} & known:
+            is_added = line.adds is not None and number >= line.added_at
+            where = line.adds if is_added and line.adds else Evidence(line.path, said=word)
+            what = f"{line.unit} does not start: this {kind.title} has no option --{name}"
+            hint = "remove it, or look up its new name: the engine's --help lists all"
+            yield SAY.fault(what, where, hint=hint)
+    known = words_of(subject.root, words.variables)
+    for name, variable in line.environment.items() if known and words.prefix else ():
+        if name.startswith(words.prefix) and name.lower() not in known:
+            what = (
+                f"{line.unit} has {name}, which this {kind.title} does not read: it has no effect"
+            )
+            hint = "remove it, or look up the option that took its place"
+            yield SAY.warning(what, variable.evidence(name), hint=hint)
+
+
+def words_of(root: Root, patterns: Sequence[str]) -> frozenset[str]:
+    """Every word of some files, in small letters and with _ in the place of -."""
+    files = dict.fromkeys(path for pattern in patterns for path in root.glob(pattern))
+    found: set[bytes] = set()
+    for path in files:
+        found.update(WORD.findall(root.read(path) or b""))
+    return frozenset(word.decode().replace("-", "_").strip("_").lower() for word in found)
 
 
 def without(words: Sequence[str], options: set[str]) -> Iterator[str]:

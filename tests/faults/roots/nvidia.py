@@ -47,6 +47,23 @@ def driver() -> dict[str, Content]:
     return found
 
 
+# Some of the options and variables that vLLM 0.19.1 has, where it names them all.
+OPTIONS = (
+    "--attention-backend", "--enable-log-requests", "--enforce-eager", "--gpu-memory-utilization",
+    "--host", "--max-model-len", "--max-num-seqs", "--port", "--safetensors-load-strategy",
+    "--served-model-name",
+    "--tensor-parallel-size", "--cpu-offload-gb", "--device", "--load-format",
+)  # fmt: skip
+VARIABLES = (
+    "VLLM_CONFIGURE_LOGGING", "VLLM_HOST_IP", "VLLM_LOGGING_LEVEL", "VLLM_TARGET_DEVICE",
+    "VLLM_USE_FLASHINFER_SAMPLER",
+)  # fmt: skip
+SOURCES: dict[str, Content] = {
+    f"{SITE}/vllm/engine/arg_utils.py": "".join(f"{option}\n" for option in OPTIONS),
+    f"{SITE}/vllm/envs.py": "".join(f"{variable}\n" for variable in VARIABLES),
+}
+
+
 def vllm(wheels: dict[str, str]) -> dict[str, Content]:
     """The environment: its interpreter, what was installed, the libraries with kernels."""
     torch, kernels = f"{SITE}/torch/lib/libtorch_cuda.so", f"{SITE}/vllm/_C.abi3.so"
@@ -57,6 +74,7 @@ def vllm(wheels: dict[str, str]) -> dict[str, Content]:
         f"{ENVIRONMENT}/bin/python": Link("/usr/bin/python3.13"),
         f"{ENVIRONMENT}/bin/vllm": Program(f"#!{ENVIRONMENT}/bin/python\n"),
         f"{ENVIRONMENT}/pyvenv.cfg": "home = /usr/bin\n",
+        **SOURCES,
         **libraries(f"{SITE}/torch/lib/libc10.so"),
         torch: library(torch, ["libc10.so", "libcuda.so.1"], cuda=["sm_90", "sm_120"]),
         kernels: library(kernels, ["libc10.so"], cuda=["sm_90", "sm_120"]),

@@ -25,9 +25,11 @@ from imagebuilder.recipe.engines import load_engines
 from imagebuilder.root import Root
 from imagebuilder.store.repository import Store
 from imagebuilder.tree import ReleaseName, Tree
+from tests.faults.roots.nvidia import SOURCES
 from tests.faults.roots.shipped import put_overlays, shipped
 from tests.faults.site import Site, copy_site
 from tests.strange import find_strange
+from tests.unit.proof.trees import make_tree
 from tests.workshop import SHIPPED_OVERLAYS
 
 BASE = "generic"
@@ -48,6 +50,8 @@ def make_real(
         recipe = shipped(profile)
         named = ReleaseName(f"{PREFIX}{profile}", base.version)
         put_overlays(site.root, recipe)
+        if any(overlay.name == "vllm" for overlay in recipe.overlays):
+            make_tree(site.root, SOURCES)
         image = replace(
             load_image(site.folder),
             profile=named.profile,

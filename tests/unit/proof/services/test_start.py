@@ -22,6 +22,7 @@ from imagebuilder.proof.services.prove import line_of
 from imagebuilder.proof.services.settings import (
     CommandLine,
     prove_accepted,
+    prove_known,
     prove_port,
     prove_processor,
     prove_threads,
@@ -36,6 +37,7 @@ from imagebuilder.proof.services.start import (
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import EngineKind, find_engine, load_engines
 from imagebuilder.recipe.expectations import Expectations
+from imagebuilder.recipe.model_engine import EngineModel, WordsModel
 from imagebuilder.root import Root
 from tests.unit.proof.trees import (
     Content,
@@ -249,6 +251,34 @@ def test_a_file_that_is_made_at_boot_is_not_opened(tmp_path: Path) -> None:
     given_line = line(*words, LLAMA_ARG_API_KEY_FILE="/run/key", A="1")
     assert list(prove_accepted(subject(tmp_path, run=sandbox), given_line, LLAMA)) == []
     assert sandbox.asked == [("env", "A=1", SERVER, "--jinja", "--list-devices")]
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "said"),
+    [
+        ("--max-model-len 4096 --no-enable-log-requests", {}, ""),
+        ("--max_model_len=4096 --speculative-config.model /models/x", {}, ""),
+        ("-tp 2 value --", {}, ""),
+        ("--disable-log-requests", {}, "does not start: this E has no option --disable-log-requ"),
+        ("", {"E_NEW": "1", "OTHER_OLD": "1"}, ""),
+        ("", {"E_OLD": "1"}, "has E_OLD, which this E does not read: it has no effect"),
+    ],
+)
+def test_words_that_this_version_of_an_engine_does_not_have(
+    words: str, variables: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    files: dict[str, Content] = {
+        "/opt/e/arguments.py": "'--max-model-len' enable_log_requests: bool  # speculative_config",
+        "/opt/e/envs": b"\0E_NEW\0",
+    }
+    names = {"options": ["/opt/e/*.py"], "variables": ["/opt/e/envs"], "prefix": "E_"}
+    kind = EngineKind(tmp_path, EngineModel(name="e", title="E", words=WordsModel(**names)))  # type: ignore[arg-type]
+    given_line = CommandLine("e.service", ["/opt/e/run", *words.split()], given(**variables), "/u")
+    found = list(prove_known(subject(make_tree(tmp_path, files)), given_line, kind))
+    assert [each.what for each in found] == [each.what for each in found if said in each.what]
+    assert bool(found) == bool(said)
+    gone = subject(make_tree(tmp_path / "without", {"/etc/x": ""}))
+    assert list(prove_known(gone, given_line, kind)) == []
 
 
 def test_modules_before_those_of_the_environment(tmp_path: Path) -> None:

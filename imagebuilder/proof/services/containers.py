@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of container engines with which no container, or none with a card, starts."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.units import Unit, find_unit
+from imagebuilder.proof.services import SAY
+from imagebuilder.proof.subject import Subject
+from imagebuilder.root import Root
+
+DOCKER, DAEMON = "docker.service", "/etc/docker/daemon.json"
+# Options of dockerd(8) with other names than the keys of its file, which may not repeat them.
+SHORT = {"hosts": ("-H", "--host"), "data-root": ("-g", "--data-root"), "debug": ("-D", "--debug"),
+         "storage-driver": ("-s", "--storage-driver"), "group": ("-G", "--group"),
+         "log-level": ("-l", "--log-level"), "labels": ("--label",)}  # fmt: skip
+BUILT_IN = frozenset(("runc", "io.containerd.runc.v2"))
+TOOLKIT, CLI, NO_CGROUPS = (
+    "/etc/nvidia-container-runtime/config.toml", "nvidia-container-cli", "no-cgroups",
+)  # fmt: skip
+# Specifications of devices for containers (Container Device Interface, "CDI JSON Specification").
+DEVICES = ("/etc/cdi/*.json", "/etc/cdi/*.yaml")
+IN_IMAGE = ("/usr/", "/opt/", "/bin/", "/sbin/", "/lib/", "/lib64/")
+FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
+
+
+def prove_containers(subject: Subject) -> Iterator[Finding]:
+    """Faults of what Docker, NVIDIA's toolkit and lists of devices for containers are told."""
+    root = subject.root
+    docker = find_unit(root, DOCKER)
+    if root.is_file(DAEMON):
+        yield from prove_daemon(root, docker)
+    if root.is_file(TOOLKIT) and docker:
+        yield from prove_toolkit(root)
+    for path in (path for pattern in DEVICES for path in root.glob(pattern)):
+        yield from prove_devices(root, path)
+
+
+def prove_daemon(root: Root, docker: Unit | None) -> Iterator[Finding]:
+    """Faults of daemon.json with which dockerd does not start."""
+    try:
+        settings = json.loads(root.text(DAEMON) or "{}")
+    except ValueError as error:
+        what = f"dockerd does not start: {DAEMON} is no JSON ({error})"
+        yield SAY.fault(what, Evidence(DAEMON), hint="correct it: dockerd --validate")
+        return
+    if not isinstance(settings, dict):
+        return
+    words = [w for line in docker.every("ExecStart") for w in line.split()] if docker else []
+    for key in settings:
+        options = SHORT.get(key, (f"--{key}",))
+        if option := next((w for w in words if w.partition("=")[0] in options), ""):
+            what = f"dockerd does not start: {key} of {DAEMON} is also an option of {DOCKER} "
+            what += f"({option})"
+            hint = "keep one of them; a drop-in with ExecStart= twice replaces the unit's"
+            where = [Evidence(path) for path in docker.paths[-1:]] if docker else []
+            yield SAY.fault(what, Evidence(DAEMON, symbol=key), *where, hint=hint)
+    runtimes = settings.get("runtimes")
+    runtimes = runtimes if isinstance(runtimes, dict) else {}
+    for name, runtime in runtimes.items():
+        path = runtime.get("path", "") if isinstance(runtime, dict) else ""
+        if path and not find_program(root, path):
+            what = f"Docker's runtime {name} starts no container: {path} is not in the image"
+            yield SAY.fault(what, Evidence(DAEMON, symbol=name, said=path), hint="install it")
+    default = settings.get("default-runtime", "runc")
+    if default not in BUILT_IN and default not in runtimes:
+        what = f"dockerd does not start: its default runtime {default} is not among its runtimes"
+        hint = "let nvidia-ctk runtime configure write it, or remove that line"
+        yield SAY.fault(what, Evidence(DAEMON, symbol="default-runtime"), hint=hint)
+
+
+def find_program(root: Root, name: str) -> bool:
+    paths = [name] if name.startswith("/") else [f"{folder}/{name}" for folder in FOLDERS]
+    return any(map(root.is_file, paths))
+
+
+def prove_toolkit(root: Root) -> Iterator[Finding]:
+    """A fault of NVIDIA's toolkit if it leaves devices to a Docker that nobody tells of them."""
+    try:
+        settings = tomllib.loads(root.text(TOOLKIT))
+    except tomllib.TOMLDecodeError as error:
+        what = f"no container gets a card: {TOOLKIT} is no TOML ({error})"
+        yield SAY.fault(what, Evidence(TOOLKIT), hint="write it with nvidia-ctk config")
+        return
+    cli = settings.get(CLI)
+    if isinstance(cli, dict) and cli.get(NO_CGROUPS) is True:
+        what = f"Docker's containers may not open the card: {NO_CGROUPS} of {TOOLKIT} is for "
+        what += "containers without root"
+        evidence = Evidence(TOOLKIT, CLI, NO_CGROUPS, f"{NO_CGROUPS} = true")
+        yield SAY.fault(what, evidence, hint=f"set {NO_CGROUPS} = false")
+
+
+def prove_devices(root: Root, path: str) -> Iterator[Finding]:
+    """A fault of a list of devices that names files which the image does not have."""
+    try:
+        listed = YAML(typ="safe", pure=True).load(root.text(path))
+    except YAMLError as error:
+        what = f"no container gets the devices of {path}, which is not valid: {error}"
+        yield SAY.fault(what.splitlines()[0], Evidence(path), hint="write it again")
+        return
+    if not isinstance(listed, dict):
+        return
+    named = list(dict.fromkeys(paths_of(listed)))
+    gone = [each for each in named if each.startswith(IN_IMAGE) and not root.lies(each)]
+    if gone:
+        many = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+        what = f"no container with {listed.get('kind', posixpath.basename(path))} starts: {path} "
+        what += f"names {gone[0]}{many}, which the image does not have"
+        hint = "make the list from the driver of the image, or on each node at boot (nvidia-ctk "
+        hint += "cdi generate --output=/run/cdi/nvidia.yaml)"
+        yield SAY.fault(what, *(Evidence(path, said=each) for each in gone[:8]), hint=hint)
+
+
+def paths_of(listed: Mapping[str, Any]) -> Iterator[str]:
+    """The files of this machine that a specification mounts or runs."""
+    devices = listed.get("devices")
+    for each in (listed, *(devices if isinstance(devices, list) else ())):
+        edits = each.get("containerEdits") if isinstance(each, dict) else None
+        for key, name in (("mounts", "hostPath"), ("hooks", "path")):
+            entries = edits.get(key) if isinstance(edits, dict) else None
+            for entry in entries if isinstance(entries, list) else ():
+                if isinstance(entry, dict) and isinstance(entry.get(name), str):
+                    yield entry[name]

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of container engines with which no container starts, or none gets a card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from imagebuilder.proof.services.containers import prove_containers
+from tests.unit.proof.trees import Content, Program, faults, make_tree, subject
+
+UNIT, DAEMON = "/usr/lib/systemd/system/docker.service", "/etc/docker/daemon.json"
+TOOLKIT = "/etc/nvidia-container-runtime/config.toml"
+START = "[Service]\nExecStart=/usr/bin/dockerd -H fd:// --log-level=warn\n"
+
+
+def told(root: Path, files: dict[str, Content]) -> list[str]:
+    return faults(prove_containers(subject(make_tree(root, {UNIT: START, **files}))))
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"hosts": ["fd://"]}, "hosts of /etc/docker/daemon.json is also an option"),
+        ({"log-level": "info"}, "log-level of /etc/docker/daemon.json is also an option"),
+        ({"default-runtime": "nvidia"}, "its default runtime nvidia is not among its runtimes"),
+        ({"runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}, "is not in the image"),
+        ({"runtimes": {"kata": {"runtimeType": "io.containerd.kata.v2"}}}, ""),
+        ({"runtimes": {"own": {"path": "/usr/bin/own"}}, "default-runtime": "own"}, ""),
+        ({"runtimes": {"own": {"path": "own"}}}, ""),
+        ({"data-root": "/models/docker", "default-runtime": "runc"}, ""),
+        ([], ""),
+    ],
+)
+def test_what_dockerd_does_not_accept(settings: Any, why: str, tmp_path: Path) -> None:  # noqa: ANN401
+    found = told(tmp_path, {DAEMON: json.dumps(settings), "/usr/bin/own": Program()})
+    assert [why in what for what in found] == ([True] if why else [])
+
+
+def test_settings_that_are_no_json(tmp_path: Path) -> None:
+    (found,) = told(tmp_path, {DAEMON: '{"hosts": [],}'})
+    assert found.startswith("dockerd does not start: /etc/docker/daemon.json is no JSON")
+    assert told(tmp_path, {DAEMON: ""}) == []
+
+
+def test_containers_as_root_with_a_setting_for_those_without(tmp_path: Path) -> None:
+    text = "[nvidia-container-cli]\nno-cgroups = {}\n"
+    assert told(tmp_path, {TOOLKIT: text.format("false")}) == []
+    (found,) = told(tmp_path, {TOOLKIT: text.format("true")})
+    assert found.startswith("Docker's containers may not open the card: no-cgroups")
+    (found,) = told(tmp_path, {TOOLKIT: text.format("True")})
+    assert "is no TOML" in found
+    (tmp_path / UNIT.lstrip("/")).unlink()
+    alone = subject(make_tree(tmp_path, {TOOLKIT: text.format("true")}))
+    assert list(prove_containers(alone)) == []
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml"])
+def test_devices_whose_files_are_not_there(kind: str, tmp_path: Path) -> None:
+    mount = {"hostPath": "/usr/lib/libcuda.so.570", "containerPath": "/usr/lib/libcuda.so.570"}
+    device = {"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}
+    edits = {"mounts": [mount, {"hostPath": "/run/made"}], "hooks": [{"path": "/usr/bin/hook"}]}
+    listed = {"kind": "nvidia.com/gpu", "devices": [device], "containerEdits": edits}
+    files: dict[str, Content] = {f"/etc/cdi/nvidia.{kind}": json.dumps(listed)}
+    (found,) = told(tmp_path, files)
+    assert found.startswith(
+        f"no container with nvidia.com/gpu starts: /etc/cdi/nvidia.{kind} names "
+        "/usr/lib/libcuda.so.570 and 1 more, which the image does not have"
+    )
+    there: dict[str, Content] = {"/usr/lib/libcuda.so.570": b"", "/usr/bin/hook": Program()}
+    assert told(tmp_path, {**files, **there}) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", "devices: 1", "containerEdits: {mounts: [1, {}]}"])
+def test_lists_of_devices_of_any_shape(text: str, tmp_path: Path) -> None:
+    assert told(tmp_path, {"/etc/cdi/a.yaml": text}) == []
+
+
+def test_a_list_of_devices_that_is_not_valid(tmp_path: Path) -> None:
+    (found,) = told(tmp_path, {"/etc/cdi/a.yaml": "a: [1"})
+    assert found.startswith("no container gets the devices of /etc/cdi/a.yaml")
