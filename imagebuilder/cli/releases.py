@@ -46,8 +46,8 @@ def publish(
     Example: imagebuilder publish rx7600xt
     """
     from imagebuilder.publish.publish import publish as publish_here
+    from imagebuilder.publish.transport.places import parse_place
     from imagebuilder.publish.transport.send import publish_to
-    from imagebuilder.publish.transport.ssh import parse_place
     from imagebuilder.store.state import open_store
     from imagebuilder.tree import Tree, make_tree
 

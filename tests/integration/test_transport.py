@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import shutil
@@ -14,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import InputError, WorkError
+from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.image.types import read_image
 from imagebuilder.publish.release.content import check_release
+from imagebuilder.publish.release.repo import verify_objects
 from imagebuilder.publish.transport.local import LocalTree
 from imagebuilder.publish.transport.protocol import (
     PREFIX,
@@ -39,7 +39,10 @@ pytestmark = pytest.mark.root
 
 @dataclass(frozen=True)
 class MirrorArrival:
-    """Objects on their way into a folder beside a mirror; a rename activates them."""
+    """Objects on their way into a folder beside a mirror.
+
+    A pull finds a ref only after its objects, and the channel after its ref.
+    """
 
     mirror: Mirror
     image: ImageRef
@@ -47,9 +50,10 @@ class MirrorArrival:
 
     @property
     def staged(self) -> Path:
-        return self.mirror.top / "staged"
+        return self.mirror.top / "staged/repo"
 
     def send(self, source: Store, objects: Sequence[str]) -> int:
+        make_store(self.staged)
         for name in objects:
             target = self.staged / "objects" / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -59,16 +63,19 @@ class MirrorArrival:
             ref = self.staged / "refs" / kind / self.image.profile / self.image.version
             ref.parent.mkdir(parents=True)
             ref.write_text(commit)
-        return len(objects)
+        return sum((self.staged / "objects" / name).lstat().st_size for name in objects)
 
     def verify(self) -> None:
-        for path in self.staged.rglob("*.dirtree"):
-            if hashlib.sha256(path.read_bytes()).hexdigest() != path.parent.name + path.stem:
-                raise WorkError(f"{path} is damaged")
+        found = (self.staged / "objects").glob("??/*.*")
+        verify_objects(Store(self.staged), ((p.parent.name + p.stem, p.suffix[1:]) for p in found))
 
     def activate(self) -> Activated:
-        shutil.copytree(self.staged, self.mirror.top, symlinks=True, dirs_exist_ok=True)
-        (self.mirror.top / self.order.channel).write_text(self.image.version)
+        for part in ("objects", "refs"):
+            new, there = self.staged / part, self.mirror.top / part
+            shutil.copytree(new, there, symlinks=True, dirs_exist_ok=True)
+        new = self.staged / self.order.channel
+        new.write_text(self.image.version)
+        new.replace(self.mirror.top / self.order.channel)
         return Activated({"version": self.image.version}, f"{self.image.name}: mirrored")
 
 
@@ -85,6 +92,10 @@ class Mirror:
     @property
     def where(self) -> str:
         return os.fspath(self.top)
+
+    @property
+    def keeps_reports(self) -> bool:
+        return False
 
     def check(self) -> None:
         self.top.mkdir(exist_ok=True)
@@ -194,6 +205,29 @@ def test_a_place_of_another_kind_needs_only_the_protocol(builder: Builder, tmp_p
     assert builder.send(mirror, 1).sent == 0
     wanted = find_objects(builder.store, [image.commit for image in builder.images])
     assert wanted <= {f"{p.parent.name}/{p.name}" for p in (mirror.top / "objects").glob("??/*")}
+
+
+def test_a_place_without_boot_tests_has_no_tested_release(builder: Builder, tmp_path: Path) -> None:
+    mirror, (image, _) = Mirror(tmp_path / "mirror"), builder.images
+    builder.send(LocalTree(builder.tree), 0)
+    plant(builder.tree, make_report(builder.tree, image.name, 1))
+    with pytest.raises(HostError, match="keeps no boot tests"):
+        builder.send(mirror, 0, STABLE)
+    assert not mirror.top.exists()
+    assert builder.send(mirror, 0).reports == ()
+
+
+def test_an_object_that_is_damaged_changes_no_mirror(builder: Builder, tmp_path: Path) -> None:
+    mirror, image = Mirror(tmp_path / "mirror"), builder.images[0]
+    named = find_objects(
+        builder.store, [image.commit, read_image(builder.store, image).root.commit]
+    )
+    damaged = next(n for n in sorted(named) if n.endswith(".file"))
+    with (builder.store.path / "objects" / damaged).open("r+b") as stream:
+        stream.write(b"evil")
+    with pytest.raises(WorkError):
+        builder.send(mirror, 0)
+    assert list(mirror.top.iterdir()) == []
 
 
 def test_what_is_wrong_is_said_before_the_place_is_asked(builder: Builder) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parent.parent.parent
 PLACES = ("", "imagebuilder/")
 PATH = re.compile(r"`([\w./-]+/[\w./-]*|[\w-]+\.(?:py|md|txt|toml))`")
-# `NIC_DRIVERS` of `checks/initrd.py`, `parse_place()` of `transport/ssh.py`
+# `NIC_DRIVERS` of `checks/initrd.py`, `parse_place()` of `transport/places.py`
 NAME_IN_FILE = re.compile(r"`(\w+)(?:\(\))?` (?:of|in) `([\w./-]+\.py)`")
 
 
@@ -35,6 +35,8 @@ def test_every_place_is_there() -> None:
 
 
 def test_a_wrong_place_is_found() -> None:
-    text = "`NIC_DRIVERS` of `checks/common/test_kernel.py`, `parse_place()` of `transport/ssh.py`"
+    text = (
+        "`NIC_DRIVERS` of `checks/common/test_kernel.py`, `parse_place()` of `transport/places.py`"
+    )
     assert wrong_places(text) == ["NIC_DRIVERS in checks/common/test_kernel.py"]
     assert wrong_places("`nodes/absent.py`, `steps/`, `step/`") == ["nodes/absent.py", "step/"]

@@ -13,13 +13,13 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.process import Completed
 from imagebuilder.publish.transport.local import LocalTree
+from imagebuilder.publish.transport.places import parse_place
 from imagebuilder.publish.transport.protocol import Activated, PlaceContents
 from imagebuilder.publish.transport.reports import KeptReports
 from imagebuilder.publish.transport.send import Sent, order_bases
 from imagebuilder.publish.transport.ssh import (
     Remote,
     parse_answer,
-    parse_place,
     parse_remote,
     remote_failure,
 )
@@ -55,7 +55,7 @@ def test_places(url: str, remote: Remote) -> None:
 )  # fmt: skip
 def test_what_is_no_place(url: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_remote(url)
+        parse_place(url)
     assert "ssh://[user@]host[:port]/srv/netboot" in str(caught.value)
 
 

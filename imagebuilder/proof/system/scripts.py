@@ -30,7 +30,7 @@ from imagebuilder.proof.shell import (
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.pythons import PythonScript, prove_python_scripts
-from imagebuilder.proof.system.unread import READ, own_files
+from imagebuilder.proof.system.unread import READ, site_files
 from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
 
 SHELLS = frozenset(("sh", "dash", "bash"))
@@ -139,7 +139,7 @@ def of_others(subject: Subject) -> Iterator[SiteProgram]:
     for path in sorted(find_programs(subject)):
         yield SiteProgram(path, f"{path}, which root starts without a unit,", folders)
     for folder in READ:
-        for path in own_files(subject, f"{folder.pattern}/*") if folder.runs else ():
+        for path in site_files(subject, f"{folder.pattern}/*") if folder.runs else ():
             yield SiteProgram(path, f"{path}, which {folder.reader} starts,", folders)
 
 

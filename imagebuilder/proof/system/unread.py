@@ -20,7 +20,7 @@ from imagebuilder.proof.system import SAY
 
 # Names that people give to what shall not be read.
 SET_ASIDE = re.compile(
-    r"\..*|README.*|.*~|.*[.-](bak|backup|dist|disabled|dpkg-\w+|example|in|off|old|orig|rpm\w+|"
+    r"\..*|README.*|.*~|.*[.-](bak|backup|dist|disabled|\w+-(dist|new|old|tmp)|example|in|off|old|orig|rpm\w+|"
     r"sample|save|template)|.*\.md"
 )
 RUN_PARTS = r"[A-Za-z0-9_-]+"
@@ -120,16 +120,16 @@ FILES = {
 def prove_read(subject: Subject) -> Iterator[Finding]:
     """Findings about files that have no effect."""
     for folder in READ:
-        for path in own_files(subject, f"{folder.pattern}/*"):
+        for path in site_files(subject, f"{folder.pattern}/*"):
             yield from prove_file(subject, folder, path)
     for pattern, programs in FILES.items():
-        for path in own_files(subject, pattern):
+        for path in site_files(subject, pattern):
             if not any(map(subject.root.is_file, programs)):
                 yield without_reader(path, posixpath.basename(programs[0]), is_job=programs == CRON)
     yield from prove_init_scripts(subject)
 
 
-def own_files(subject: Subject, pattern: str) -> Iterator[str]:
+def site_files(subject: Subject, pattern: str) -> Iterator[str]:
     """The files and links of a glob that no package ships and whose names do not set them aside."""
     for path in subject.root.glob(pattern):
         if path not in subject.shipped and not SET_ASIDE.fullmatch(posixpath.basename(path)):
@@ -169,7 +169,7 @@ def prove_init_scripts(subject: Subject) -> Iterator[Finding]:
     if root.is_file(SYSV):
         return
     seen: set[str] = set()
-    for path in own_files(subject, "/etc/rc[2-5S].d/*"):
+    for path in site_files(subject, "/etc/rc[2-5S].d/*"):
         match = STARTED.fullmatch(posixpath.basename(path))
         script = root.resolve(path)
         if match is None or script is None or script in seen or script in subject.shipped:

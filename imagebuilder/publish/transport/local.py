@@ -112,6 +112,10 @@ class LocalTree:
     def where(self) -> str:
         return os.fspath(self.tree.path)
 
+    @property
+    def keeps_reports(self) -> bool:
+        return True
+
     def check(self) -> None:
         """Raise HostError unless this is root and the tools are installed."""
         check_root("receiving a release, whose files keep their owners,")

@@ -86,13 +86,20 @@ class Arrival(Protocol):
 
 
 class Transport(Protocol):
-    """A place.  `name` is for people; `where` also names its tree."""
+    """A place.  `name` is for people; `where` also names its tree.
+
+    A place that `keeps_reports` has boot tests beside its releases; in others only what is
+    published untested becomes stable.
+    """
 
     @property
     def name(self) -> str: ...
 
     @property
     def where(self) -> str: ...
+
+    @property
+    def keeps_reports(self) -> bool: ...
 
     def check(self) -> None:
         """Raise HostError when nothing can be sent from here."""

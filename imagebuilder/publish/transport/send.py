@@ -75,6 +75,12 @@ def publish_to(
     """
     check_channel(channel)
     check_reason(untested)
+    if channel == STABLE and not untested and not place.keeps_reports:
+        raise HostError(
+            f"{place.name} keeps no boot tests, so no release can pass one there",
+            where=place.where,
+            hint="publish it as candidate, or say why it needs no test: --untested REASON",
+        )
     place.check()
     order = Order(channel, tuple(formats), untested)
     with file_lock(store.path.parent / "locks" / "gc", shared=True):
@@ -111,7 +117,7 @@ def send_reports(
     place: Transport, tested: Tree | None, image: ImageRef, there: PlaceContents, ui: Ui
 ) -> tuple[str, ...]:
     """Send the boot tests that the place lacks; returns the ids of those that it kept."""
-    if tested is None:
+    if tested is None or not place.keeps_reports:
         return ()
     found = find_carried(tested, image.release, there.reports or ())
     if not found:

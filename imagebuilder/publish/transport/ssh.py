@@ -19,7 +19,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from imagebuilder import __version__
@@ -28,17 +27,15 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.image.types import MANIFEST
 from imagebuilder.process import Completed, check_tools, run
-from imagebuilder.publish.transport.local import PROTOCOL, LocalTree
-from imagebuilder.publish.transport.protocol import Activated, Order, PlaceContents, Transport
+from imagebuilder.publish.transport.local import PROTOCOL
+from imagebuilder.publish.transport.protocol import Activated, Order, PlaceContents
 from imagebuilder.publish.transport.reports import KeptReports
 from imagebuilder.publish.transport.stream import stream_objects
 from imagebuilder.store.repository import ImageRef, Store
-from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 from imagebuilder.untrusted import MOST_LONG, MOST_REQUEST, clean, fit
 
 COMMAND = "imagebuilder"
-URL_FORM = "write ssh://[user@]host[:port]/srv/netboot, or the path of a tree on this machine"
 OTHER = "install the same version on both machines"
 WHEEL = f"imagebuilder-{__version__}-py3-none-any.whl"
 INSTALL = (
@@ -86,6 +83,10 @@ class Remote:
     @property
     def where(self) -> str:
         return f"{self.host}:{self.tree}"
+
+    @property
+    def keeps_reports(self) -> bool:
+        return True
 
     def check(self) -> None:
         """Raise HostError when a tool is missing here."""
@@ -152,28 +153,21 @@ class SshArrival:
         return decode_box(Activated, self.answer, self.remote.host, hint=OTHER)
 
 
-def parse_place(url: str, command: str = "") -> Transport:
-    """The place that `url` names: an ssh:// URL, or an absolute path.  Raises InputError."""
-    if url.startswith("/"):
-        return LocalTree(Tree(Path(url)))
-    return parse_remote(url, command)
-
-
 def parse_remote(url: str, command: str = "") -> Remote:
-    """The tree that `url` names.  Raises InputError."""
+    """The tree that an ssh:// URL names.  Raises InputError."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0
     except ValueError as error:
-        raise InputError(str(error), where=url, hint=URL_FORM) from error
+        raise InputError(str(error), where=url) from error
     tree, user = unquote(parts.path), parts.username or ""
     plain = all(
         re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*", word) for word in (host, user or "u")
     )
     if parts.scheme != "ssh" or not plain or parts.password or parts.query or parts.fragment:
-        raise InputError("is not a valid place to publish to", where=url, hint=URL_FORM)
+        raise InputError("is not a valid place to publish to", where=url)
     if not tree.startswith("/") or tree.rstrip("/") == "" or "\n" in tree:
-        raise InputError("does not name a folder for the tree", where=url, hint=URL_FORM)
+        raise InputError("does not name a folder for the tree", where=url)
     try:
         words = tuple(shlex.split(command)) or (COMMAND,)
     except ValueError as error:
