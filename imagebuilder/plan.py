@@ -24,15 +24,16 @@ from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.playbook.step import playbook_steps
 from imagebuilder.reasons import LayerRecord, differences
 from imagebuilder.recipe.expectations import plain
+from imagebuilder.recipe.generated import all_files
 from imagebuilder.recipe.promises import promises_of
-from imagebuilder.recipe.types import Base, Overlay, Recipe, TreeFile
+from imagebuilder.recipe.types import Base, Overlay, Recipe
 from imagebuilder.steps.bootstrap import BootstrapStep
 from imagebuilder.steps.build import BuildStep
 from imagebuilder.steps.config import ConfigStep
 from imagebuilder.steps.finalise import FinaliseStep
-from imagebuilder.steps.generated import generated_files, is_boot_file
 from imagebuilder.steps.initrd import InitrdStep
 from imagebuilder.steps.packages import PackagesStep
+from imagebuilder.steps.placed import is_boot_file
 from imagebuilder.steps.prune import PruneStep
 from imagebuilder.steps.python import PythonStep
 from imagebuilder.steps.slim import slim_step
@@ -307,11 +308,6 @@ def initrd_step(recipe: Recipe, lock: Lock) -> InitrdStep:
 def initrd_epoch(recipe: Recipe, lock: Lock) -> int:
     overlays = recipe.initrd_overlays
     return lock.layer(overlays[-1].name if overlays else "").epoch
-
-
-def all_files(overlay: Overlay) -> tuple[TreeFile, ...]:
-    """The files of an overlay, with those its declarative keys stand for."""
-    return (*overlay.files, *generated_files(overlay))
 
 
 def python_steps(overlay: Overlay, lock: Lock) -> list[PythonStep]:

@@ -32,7 +32,7 @@ from imagebuilder.sandbox_lasting import Inside, staying
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.finalise import find_identity
-from imagebuilder.steps.generated import is_boot_file
+from imagebuilder.steps.placed import is_boot_file
 from imagebuilder.steps.step import Step
 from imagebuilder.ui import format_count
 from imagebuilder.workspace import Workspace

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from imagebuilder.errors import Fault
+from imagebuilder.recipe.generated import all_files, key_of
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import KeyPath, Origin
 from imagebuilder.recipe.resolve import Merged
@@ -95,10 +96,16 @@ def check_tree(overlays: Iterable[Overlay], parts: Mapping[str, Part], faults: l
     """No two overlays put different things at one path, or a file where another has a folder."""
     placed: dict[str, tuple[str, TreeFile]] = {}
     for overlay in overlays:
-        for file in overlay.files:
-            where = f"{parts[overlay.name].shown}/files{file.target}"
+        part = parts[overlay.name]
+        for file in all_files(overlay):
+            where = f"{part.shown}/files{file.target}"
+            if file not in overlay.files:
+                where = part.document.fault((key_of(file.target),), "", of_key=True).where
             name, other = placed.setdefault(file.target, (overlay.name, file))
-            if lands_as(other) != lands_as(file):
+            if lands_as(other) != lands_as(file) and name == overlay.name:
+                what = f"its files/ has {file.target}, which this key makes"
+                faults.append(Fault(where, what, "keep one of them"))
+            elif lands_as(other) != lands_as(file):
                 what = f"the overlay {quote(name)} puts a different file at {file.target}"
                 faults.append(Fault(where, what, "move it into one overlay that both require"))
     for target, (name, _) in placed.items():

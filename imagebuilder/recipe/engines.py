@@ -114,6 +114,11 @@ def check_engines(parts: Mapping[str, Part], faults: list[Fault]) -> None:
             continue
         name = part.file.engine.name
         other = described.setdefault(name, part.name)
+        option = part.file.engine.option
+        if option and option not in part.file.vars:
+            what = f"{quote(option)} is no var of this overlay"
+            hint = suggest(option, part.file.vars) or "declare it under `vars:`"
+            faults.append(part.document.fault(("engine", "option"), what, hint))
         if other != part.name:
             what = f"the overlay {quote(other)} also describes the engine {quote(name)}"
             faults.append(part.document.fault(("engine", "name"), what, "keep one of them"))

@@ -42,6 +42,7 @@ from imagebuilder.recipe.model_words import (
     Name,
     PackageManagerName,
     PackageName,
+    Regex,
     RootPath,
     Uri,
     VarName,
@@ -148,7 +149,7 @@ class VarModel(Model):
     choices: list[str] = Field(
         default=[], description="Allowed values (of each element, for a list)."
     )
-    pattern: str = Field(default="", description="Regular expression a string must match fully.")
+    pattern: Regex = Field(default="", description="Regular expression a string must match fully.")
     min_items: int = Field(default=0, ge=0, description="Fewest elements of a list.")
     or_text: bool = Field(
         default=False, description="Whether a list of one element may be written as text."

@@ -6,21 +6,37 @@ It describes the engine and is part of no image: no layer reads it.
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from imagebuilder.recipe import rules
-from imagebuilder.recipe.model_words import Model, Name, RootPath
+from imagebuilder.recipe.model_words import Model, Name, Regex, RootPath
+
+
+def check_backend(text: str) -> str:
+    """A text in which only {backend} stands in braces."""
+    if others := set(re.findall(r"\{[^}]*\}?", text)) - {"{backend}"}:
+        raise PydanticCustomError(
+            "backend",
+            "has {found}, and only {known} can be there",
+            {"found": min(others), "known": "{backend}"},
+        )
+    return text
+
+
+Backend = Annotated[str, AfterValidator(check_backend)]
 
 
 class PluginsModel(Model):
     """A file for each backend, which the engine loads when it starts, and skips if it cannot."""
 
-    files: list[str] = Field(
+    files: list[Backend] = Field(
         min_length=1, description="Globs of its path; `{backend}` stands for the backend."
     )
-    package: str = Field(
+    package: Backend = Field(
         default="", description="The package that installs it, for hints; `{backend}` as above."
     )
 
@@ -90,22 +106,22 @@ class SettingModel(Model):
         default="", pattern=rules.ENV.whole, description="The variable; an option overrides it."
     )
     options: list[str] = Field(default=[], description="The options, such as `--device`.")
-    processor: str = Field(
+    processor: Regex = Field(
         default="",
         description="Regular expression for the values with which the engine computes on the "
         "processor.",
     )
-    partly: str = Field(
+    partly: Regex = Field(
         default="",
         description="Regular expression for the values with which part of the work or of the "
         "memory stays on the processor: a warning.",
     )
-    beyond: str = Field(
+    beyond: Regex = Field(
         default="",
         description="Regular expression for the values that choose devices, but not the first one: "
         "a warning, because a node may have only one.",
     )
-    wrong: str = Field(
+    wrong: Regex = Field(
         default="",
         description="Regular expression for the values that no service should have: a fault.",
     )

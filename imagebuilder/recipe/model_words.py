@@ -3,13 +3,28 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from imagebuilder.package_managers import DISTRIBUTIONS, ENGINES, PACKAGE_MANAGERS
 from imagebuilder.recipe import rules
 
+
+def check_regex(text: str) -> str:
+    """A regular expression of Python."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise PydanticCustomError(
+            "regex", "is not a regular expression: {why}", {"why": str(error)}
+        ) from error
+    return text
+
+
+Regex = Annotated[str, AfterValidator(check_regex)]
 Name = Annotated[str, StringConstraints(pattern=rules.NAME.whole)]
 VarName = Annotated[str, StringConstraints(pattern=rules.VAR.whole)]
 PackageName = Annotated[str, StringConstraints(pattern=rules.PACKAGE_NAME.whole)]

@@ -71,12 +71,6 @@ def check_declaration(name: str, part: Part, model: VarModel, faults: list[Fault
         what, hint = "this name has a meaning in templates", f"call it {part.name}_{name}"
         faults.append(part.document.fault(path, what, hint.replace("-", "_"), of_key=True))
         return False
-    try:
-        re.compile(model.pattern)
-    except re.error as error:
-        what = f"is not a regular expression: {error}"
-        faults.append(part.document.fault((*path, "pattern"), what))
-        return False
     if model.default is None:
         return True
     # `min_items` is checked in use: an empty default means that somebody must choose.

@@ -12,7 +12,7 @@ from imagebuilder.recipe.types import Group, Script, TreeFile, Units, User
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
-from imagebuilder.steps.generated import files_input
+from imagebuilder.steps.placed import files_input
 from imagebuilder.steps.step import Step
 from imagebuilder.steps.tarball import run_place
 from imagebuilder.workspace import Workspace

@@ -24,7 +24,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.files import plain_file
 from imagebuilder.recipe.types import TreeFile
 from imagebuilder.sandbox import INSIDE, Bind
-from imagebuilder.steps.generated import files_input
+from imagebuilder.steps.placed import files_input
 from imagebuilder.steps.step import Step
 from imagebuilder.steps.tarball import run_place
 from imagebuilder.workspace import Workspace

@@ -10,7 +10,7 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.pipeline import settled_lock
-from imagebuilder.steps.generated import is_boot_file
+from imagebuilder.steps.placed import is_boot_file
 from imagebuilder.store.workplace import remove_tree
 from scripts.benchmark.bed import ADDED, Asked, Bed, Place, add_package
 from scripts.benchmark.compare import (

@@ -107,9 +107,19 @@ def load_faults(corpus: Path = CORPUS) -> tuple[Fault, ...]:
 
 
 def load_fault(path: Path) -> Fault:
-    """The fault in one file."""
-    value = YAML(typ="safe", pure=True).load(path)
+    """The fault in one file.  Raises ValueError, with the fault's name."""
     name = path.parent.name
+    value = YAML(typ="safe", pure=True).load(path)
+    try:
+        return parse_fault(name, value)
+    except KeyError as error:
+        raise ValueError(f"{name}: the key {error.args[0]} is missing") from error
+    except ValueError as error:
+        text = str(error)
+        raise ValueError(text if text.startswith(f"{name}: ") else f"{name}: {text}") from error
+
+
+def parse_fault(name: str, value: Mapping[str, Any]) -> Fault:
     if strange := set(value) - KEYS:
         raise ValueError(f"{name}: no such keys: {', '.join(sorted(strange))}")
     if value["kind"] not in KINDS:
@@ -121,7 +131,7 @@ def load_fault(path: Path) -> Fault:
     caught = value["caught-by"]
     stage = value.get("stage", Stage.TREE if caught == CHECK else None)
     if (stage is None) == (caught in (CHECK, TEST)):
-        raise ValueError(f"{name}: a boot test names a stage, other commands none")
+        raise ValueError(f"{name}: a boot test names a stage, a proof names none")
     question = value.get("question")
     if (question is None) == (caught == PROVE):
         raise ValueError(f"{name}: a proof names a question, other commands none")

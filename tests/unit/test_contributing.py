@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.faults.site import VERBS
+
 CHECKOUT = Path(__file__).parent.parent.parent
 PLACES = ("", "imagebuilder/")
 PATH = re.compile(r"`([\w./-]+/[\w./-]*|[\w-]+\.(?:py|md|txt|toml))`")
@@ -28,6 +30,12 @@ def places_of(path: str) -> list[Path]:
     direct = [CHECKOUT / place / path for place in PLACES if (CHECKOUT / place / path).exists()]
     below = [CHECKOUT / "imagebuilder", CHECKOUT / "overlays"]
     return direct or [place for top in below for place in top.glob(f"*/{path}")]
+
+
+def test_every_step_of_a_fault_is_described() -> None:
+    text = (CHECKOUT / "docs/faults.md").read_text()
+    lines = [line.strip() for verb in VERBS.values() for line in (verb.__doc__ or "").splitlines()]
+    assert [line for line in lines if line not in text] == []
 
 
 def test_every_place_is_there() -> None:

@@ -127,7 +127,7 @@ def find_placed(image: Image) -> dict[str, Placed]:
 
 
 def parse_placed(overlay: str, text: str) -> Placed:
-    """`MODE OWNER:GROUP DIGEST` or `MODE OWNER:GROUP -> LINK` of steps/generated.py."""
+    """`MODE OWNER:GROUP DIGEST` or `MODE OWNER:GROUP -> LINK` of steps/placed.py."""
     mode, owner, rest = text.split(" ", 2)
     link = rest.removeprefix("-> ") if rest.startswith("-> ") else ""
     return Placed(overlay, int(mode, 8), owner, "" if link else rest, link)

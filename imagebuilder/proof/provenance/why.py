@@ -13,6 +13,7 @@ from imagebuilder.image.files import original
 from imagebuilder.image.types import Image, read_image
 from imagebuilder.proof.provenance.read import CONFIGURE, Records, read_records, trace_path
 from imagebuilder.proof.provenance.types import Trace, TraceKind
+from imagebuilder.recipe.generated import key_of
 from imagebuilder.recipe.positions import load_document
 from imagebuilder.recipe.read import OVERLAY_FILE
 from imagebuilder.recipe.tree import TEMPLATE_SUFFIX
@@ -21,13 +22,6 @@ from imagebuilder.root import Root
 from imagebuilder.settings import Settings
 from imagebuilder.store.state import checked_out, open_store
 from imagebuilder.ui import table
-
-# The keys of an overlay that generate files, by the folder of these.
-GENERATED = {
-    "/etc/modules-load.d": "modules",
-    "/etc/modprobe.d": "modules",
-    "/etc/sysctl.d": "sysctl",
-}
 
 
 @dataclass(frozen=True)
@@ -129,7 +123,7 @@ def find_sources(trace: Trace, image: Image, settings: Settings) -> Iterator[str
     shown = f"overlays/{overlay}"
     document = load_document(folder / OVERLAY_FILE, f"{shown}/{OVERLAY_FILE}")
     if trace.kind is TraceKind.OVERLAY:
-        key = GENERATED.get(posixpath.dirname(trace.path), "")
+        key = key_of(trace.path)
         written = [f"{trace.path}{suffix}" for suffix in ("", TEMPLATE_SUFFIX)]
         found = [f"{shown}/files{name}" for name in written if (folder / f"files{name}").exists()]
         yield from found or [document.fault((key,), "", of_key=True).where]

@@ -15,10 +15,10 @@ from tempfile import TemporaryDirectory
 from imagebuilder.digest import Json
 from imagebuilder.proof.kernel.modules import module_name
 from imagebuilder.recipe.cards import find_chip
+from imagebuilder.recipe.generated import all_files
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
-from imagebuilder.steps.generated import generated_files
 from imagebuilder.tree import Tree
 from tests.faults.elf import C, library, program
 from tests.faults.roots.made import Made, make_site_of
@@ -150,7 +150,7 @@ def system_files(recipe: Recipe) -> dict[str, Content]:
 def put_overlays(root: Path, recipe: Recipe) -> None:
     """The files that the overlays bring, with their modes."""
     for overlay in recipe.overlays:
-        for file in (*overlay.files, *generated_files(overlay)):
+        for file in all_files(overlay):
             place = root / file.target.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
             place.unlink(missing_ok=True)  # it may be a hard link to a good root

@@ -2,7 +2,7 @@
 """Golden cases: each folder of cases/ is a small project and what its profile `p` must lead to.
 
 `expected-errors.txt` is what the person reads, `expected.json` the resolved recipe.
-`python -m tests.unit.recipe.test_cases` writes those that are missing; read what it wrote.
+`python -m tests.unit.recipe.test_cases` writes them all again; read what it changed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def recipe_text(recipe: Recipe, root: Path) -> str:
 def test_case(case: Path, tmp_path: Path) -> None:
     name, text = outcome(case, tmp_path / "project")
     assert (case / name).is_file(), text
-    assert text == (case / name).read_text()
+    assert text == (case / name).read_text(), f"python -m {__name__} writes {name} again"
 
 
 def test_there_are_enough_cases_of_either_kind() -> None:
@@ -54,14 +54,15 @@ def test_there_are_enough_cases_of_either_kind() -> None:
     assert kinds.count("expected.json") >= 3
 
 
-def make_missing() -> None:
-    """Write what is missing."""
+def make_expected() -> None:
+    """Write what each case leads to."""
     for case in CASES:
-        if not any(case.glob("expected*")):
-            with tempfile.TemporaryDirectory() as folder:
-                name, text = outcome(case, Path(folder) / "project")
-            (case / name).write_text(text)
+        with tempfile.TemporaryDirectory() as folder:
+            name, text = outcome(case, Path(folder) / "project")
+        for old in case.glob("expected*"):
+            old.unlink()
+        (case / name).write_text(text)
 
 
 if __name__ == "__main__":
-    make_missing()
+    make_expected()

@@ -94,6 +94,7 @@ def test_minimum_and_maximum_are_the_drivers_that_list_the_card(chip: Chip) -> N
         return
     lines = (FIXTURES / "nvidia.txt").read_text().splitlines()
     listed = dict(line.split(maxsplit=1) for line in lines if not line.startswith("#"))
+    assert chip.pci in listed, f"nvidia.txt has no line: {chip.pci} FIRST-DRIVER LAST-DRIVER"
     first, last = listed[chip.pci].split()
     assert [one for one in DRIVERS if older(chip.minimum["driver"], one)] == [
         one for one in DRIVERS if older(first, one)
