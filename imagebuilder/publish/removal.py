@@ -17,7 +17,7 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.files import make_folder, move_away, remove_unfinished, sync
 from imagebuilder.folders import matching
-from imagebuilder.locks import file_lock, folder_lock
+from imagebuilder.locks import file_lock
 from imagebuilder.nodes.evidence.usage import DAYS, Usage, find_usage, is_since, list_names
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.publish.channel.gate import is_under_test, lock_of_tests
@@ -33,7 +33,7 @@ from imagebuilder.publish.find import (
 from imagebuilder.publish.journal import KEEP, UNKEEP, UNPUBLISH, Event, append, read_tail
 from imagebuilder.publish.release.packed import drop_unshared, find_shared
 from imagebuilder.publish.release.repo import drop_unneeded
-from imagebuilder.report.save import sweep
+from imagebuilder.report.save import LOCK, sweep
 from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import STABLE, ReleaseName, Tree
@@ -253,7 +253,7 @@ def drop_unfinished(tree: Tree) -> None:
     """Remove unfinished reports and records of killed commands, not those being written."""
     for top in matching(tree.path / "reports", "*/*"):
         if top.is_dir():
-            with folder_lock(top):
+            with file_lock(top / LOCK):
                 sweep(top)
     for path in matching(tree.path / "verified", "*/.*.json.new"):
         remove_unfinished(path)

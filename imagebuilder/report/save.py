@@ -23,13 +23,14 @@ from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.files import make_folder, move_away, move_in, sync_all
-from imagebuilder.locks import folder_lock, is_locked
+from imagebuilder.locks import file_lock, is_locked
 from imagebuilder.report.types import REPORT, Report
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.untrusted import clean_lines
 
 FILE = "report.json"
 NEW, OLD = ".new-", ".old-"
+LOCK = ".lock"  # of the reports of a release
 KEPT = 10
 LOG_BYTES = 1 << 20  # of the end of each log are read
 
@@ -47,13 +48,12 @@ def begin_report(tree: Tree, release: ReleaseName, id: str) -> Iterator[Path]:  
     make_folder(top)
     staged = top / f"{NEW}{id}"
     with ExitStack() as mine:
-        with folder_lock(top):
+        with file_lock(top / LOCK):
             sweep(top)
             if staged.exists() or (top / id).exists():
                 raise WorkError("a report with this id exists", where=os.fspath(top / id))
-            staged.mkdir()
-            staged.chmod(0o755)
-            mine.enter_context(folder_lock(staged))
+            staged.mkdir(mode=0o700)  # nobody else may lock it
+            mine.enter_context(file_lock(staged / LOCK))
         try:
             yield staged
         finally:
@@ -64,7 +64,7 @@ def begin_report(tree: Tree, release: ReleaseName, id: str) -> Iterator[Path]:  
 def sweep(top: Path) -> None:
     """Remove leftovers of killed commands; the caller holds the lock of `top`."""
     for path in top.iterdir():
-        if path.name.startswith(OLD) or (path.name.startswith(NEW) and not is_locked(path)):
+        if path.name.startswith(OLD) or (path.name.startswith(NEW) and not is_locked(path / LOCK)):
             shutil.rmtree(path)
 
 
@@ -80,11 +80,14 @@ def save_report(tree: Tree, report: Report, staged: Path, *, sent: bool = False)
     if not sent:
         report = replace(report, after=tuple(names(top)))
     (staged / FILE).write_text(REPORT.render(report), encoding="utf-8")
-    for path in staged.iterdir():
+    files = [path for path in staged.iterdir() if path.name != LOCK]
+    for path in files:
         path.chmod(0o644)
-    sync_all((*staged.iterdir(), staged))
     place = top / report.id
-    with folder_lock(top):
+    with file_lock(top / LOCK):
+        (staged / LOCK).unlink()
+        staged.chmod(0o755)
+        sync_all((*files, staged))
         move_in(staged, place)
         prune(top)
     return place

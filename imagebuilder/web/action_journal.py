@@ -147,12 +147,13 @@ def action_log(tree: Tree, action: str) -> Iterator[ActionLog]:
         make_folder(path.parent)
         drop_old(path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o644)
+        descriptor = os.open(path, flags, 0o600)
     except OSError as error:
         what = f"cannot be written: {error.strerror}"
         raise HostError(what, where=os.fspath(path)) from error
     try:
         take_lock(descriptor, wait=True)
+        os.fchmod(descriptor, 0o644)  # now nobody else can lock it before us
         log = ActionLog(descriptor)
         yield log
         log.tell()

@@ -21,7 +21,7 @@ from pathlib import Path
 from imagebuilder.decode import JsonFile, UtcTime
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import make_folder, write_file
-from imagebuilder.locks import folder_lock
+from imagebuilder.locks import file_lock
 from imagebuilder.rights import check_root, check_writable
 from imagebuilder.settings import Settings
 from imagebuilder.web.roles import Role
@@ -97,7 +97,7 @@ def add_token(path: Path, name: str, role: Role) -> str:
     secret = f"{PREFIX}{secrets.token_urlsafe(32)}"
     check_writable(path.parent)
     make_folder(path.parent)
-    with folder_lock(path.parent):
+    with file_lock(lock_of(path)):
         known = load_tokens(path)
         if any(token.name == name for token in known):
             hint = f"imagebuilder token remove {name} removes that one"
@@ -117,12 +117,17 @@ def remove_token(path: Path, name: str) -> None:
         listed = ", ".join(token.name for token in known) or "none"
         raise InputError(f"there is no token {name!r}", hint=f"there are: {listed}")
     check_writable(path.parent)
-    with folder_lock(path.parent):
+    with file_lock(lock_of(path)):
         left = tuple(token for token in load_tokens(path) if token.name != name)
         if left:
             save(path, left)
         else:
             path.unlink()
+
+
+def lock_of(path: Path) -> Path:
+    """The lock of who changes the file of tokens."""
+    return path.with_name(f".{path.name}.lock")
 
 
 def save(path: Path, tokens: tuple[Token, ...]) -> None:

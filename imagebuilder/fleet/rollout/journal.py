@@ -89,7 +89,7 @@ def rolling_out(tree: Tree, profile: str) -> Iterator[None]:
 
     with file_lock(path, waiting=refuse):
         since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-        with path.open("w") as file:  # a power cut is to leave it too
+        with runner_file(tree, profile).open("w") as file:  # a power cut is to leave it too
             file.write(f"{find_person(os.environ)}, process {os.getpid()}, since {since}\n")
             file.flush()
             os.fsync(file.fileno())
@@ -100,6 +100,11 @@ def lock_of(tree: Tree, profile: str) -> Path:
     return tree.lock(f"rollout-{profile}")
 
 
+def runner_file(tree: Tree, profile: str) -> Path:
+    """Who runs it, for everybody to read; the lock itself is closed to others."""
+    return tree.lock(f"runner-{profile}")
+
+
 def is_running(tree: Tree, profile: str) -> bool:
     return is_locked(lock_of(tree, profile))
 
@@ -107,7 +112,7 @@ def is_running(tree: Tree, profile: str) -> bool:
 def runner(tree: Tree, profile: str) -> str:
     """Who runs it, or did last, in words."""
     try:
-        return read_text(lock_of(tree, profile)).strip() or "it has just begun"
+        return read_text(runner_file(tree, profile)).strip() or "it has just begun"
     except FileNotFoundError:
         return "nobody"
 

@@ -18,10 +18,10 @@ from imagebuilder.fleet.rollout.journal import (
     find_live,
     find_rollout,
     forget_wishes,
-    lock_of,
     make_wish,
     obey,
     rolling_out,
+    runner_file,
     save_rollout,
     taken_file,
     wish_file,
@@ -38,8 +38,8 @@ def tree(tmp_path: Path) -> Tree:
     """A roll-out whose process was killed."""
     made = make_tree(tmp_path / "tree")
     save_rollout(made, RUNNING)
-    lock_of(made, "demo").parent.mkdir(parents=True, exist_ok=True)
-    lock_of(made, "demo").write_text(EARLIER)
+    runner_file(made, "demo").parent.mkdir(parents=True, exist_ok=True)
+    runner_file(made, "demo").write_text(EARLIER)
     return made
 
 
@@ -72,7 +72,7 @@ def test_one_that_goes_on_meanwhile_is_not_interrupted(
 
         def resume() -> None:
             stack.enter_context(rolling_out(tree, "demo"))
-            lock_of(tree, "demo").write_text(written)  # the earlier one, none yet, itself
+            runner_file(tree, "demo").write_text(written)  # the earlier one, none yet, itself
 
         after_the_journal_was_read(monkeypatch, resume)
         live = find_live(tree, RUNNING)
