@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import InputError
 from imagebuilder.folders import matching
+from imagebuilder.rights import owner_of
 from imagebuilder.share import INSTALLED, SHARE
 
 # Whence a recipe or overlay is that has the name of one that ships.
@@ -159,8 +161,32 @@ def find_caller(env: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def find_project(env: Mapping[str, str]) -> Path:
-    """The nearest folder upwards that has recipes/, else what comes with the program."""
+    """The nearest folder upwards that has recipes/, else what comes with the program.
+
+    Raises InputError if others may write to what is found: checks of overlays are run as root.
+    """
     if given := env.get("IMAGEBUILDER_PROJECT"):
         return Path(given)
     here = Path.cwd()
-    return next((place for place in (here, *here.parents) if (place / "recipes").is_dir()), SHARE)
+    for place in (here, *here.parents):
+        if (place / "recipes").is_dir():
+            check_owner(place, env)
+            return place
+    return SHARE
+
+
+def check_owner(place: Path, env: Mapping[str, str]) -> None:
+    """Raise InputError for a project that nobody named, and that others may write to."""
+    found, caller = place.stat(), find_caller(env)
+    if found.st_mode & stat.S_IWOTH:
+        what = "everybody may put recipes and overlays into this folder, and nobody named it"
+    elif found.st_uid not in (0, os.geteuid(), caller[0] if caller else 0):
+        what = f"this project belongs to {owner_of(place)}, and nobody named it"
+    else:
+        return
+    raise InputError(
+        what,
+        where=os.fspath(place),
+        hint="its overlays have programs that run as root: if you trust all who may write there, "
+        "name it with --project DIR or IMAGEBUILDER_PROJECT",
+    )

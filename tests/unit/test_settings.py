@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,32 @@ def test_the_old_name_of_the_variable_is_refused(tmp_path: Path) -> None:
 )
 def test_who_called_sudo(env: dict[str, str], caller: tuple[int, int] | None) -> None:
     assert find_caller(env) == caller
+
+
+@pytest.fixture
+def below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project, with a folder of ours in it in which the command is typed."""
+    place = tmp_path / "shared"
+    (place / "recipes").mkdir(parents=True)
+    (place / "mine").mkdir()
+    monkeypatch.chdir(place / "mine")
+    return place
+
+
+def test_a_project_where_everybody_may_write_has_to_be_named(below: Path) -> None:
+    assert load_settings({}).project == below
+    below.chmod(0o1777)
+    with pytest.raises(InputError, match="everybody may put recipes"):
+        load_settings({})
+    assert load_settings({}, project=below).project == below
+    assert load_settings({"IMAGEBUILDER_PROJECT": str(below)}).project == below
+
+
+@pytest.mark.root
+def test_a_project_of_another_user_has_to_be_named(below: Path) -> None:
+    os.chown(below, 4321, 4321)
+    with pytest.raises(InputError, match="belongs to user 4321, and nobody named it"):
+        load_settings({})
+    assert load_settings({}, project=below).project == below
+    called = {"SUDO_UID": "4321", "SUDO_GID": "4321"}
+    assert load_settings(called).project == below
