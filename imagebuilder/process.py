@@ -35,7 +35,7 @@ MOST = 400  # characters of a line or command in a message
 # What `sh` does with the program that follows: told to end, it tells all of its process group.  In
 # the background a program would have an empty stdin, were it not for 3.
 TELL_ALL = 'exec 3<&0; trap "trap - TERM; kill -TERM 0" TERM; "$@" <&3 3<&- & wait $!'
-KILLED = 128
+KILLED, SIGNALS = 128, 64  # what is above is the program's own, such as ssh's 255
 TIMED_OUT = 124  # as timeout(1) has it
 ASK_S = 0.25
 END_S = 3.0
@@ -182,7 +182,7 @@ def capture(
             end_program(process)
             raise
     status = TIMED_OUT if late else process.returncode
-    if ask and status > KILLED:  # as sh tells of a signal
+    if ask and KILLED < status <= KILLED + SIGNALS:  # as sh tells of a signal
         status = KILLED - status
     return Completed(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"), late)
 

@@ -483,7 +483,7 @@ def test_each_mebibyte_has_its_own_time(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     with (tmp_path / "sent").open("rb") as sent:
         incoming = stream.Incoming(sent, -1)
-        waited = [(len(incoming.read()), incoming.waited) for _ in range(4)]
+        waited = [(len(incoming.read()), incoming.other.waited) for _ in range(4)]
     assert waited == [(1 << 20, 0.0), (1 << 20, 0.0), (1 << 20, 0.0), (1, 100.0)]
 
 

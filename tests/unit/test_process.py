@@ -60,7 +60,7 @@ def test_whoever_waits_may_give_up_and_children_end_too(tmp_path: Path) -> None:
         run(["sh", "-c", script], env={"number": number}, cwd=tmp_path, ask=ask)
     assert (tmp_path / "told").read_text() == "told\n"
     assert not is_running(number)
-    for script, status in (("exit 3", 3), ("kill -KILL $$", -signal.SIGKILL)):
+    for script, status in (("exit 3", 3), ("kill -KILL $$", -signal.SIGKILL), ("exit 255", 255)):
         assert run(["sh", "-c", script], ask=lambda: None, check=False).status == status
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from imagebuilder.decode import decode_box
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.process import Completed
+from imagebuilder.publish.transport import ssh, stream
 from imagebuilder.publish.transport.local import LocalTree
 from imagebuilder.publish.transport.places import parse_place
 from imagebuilder.publish.transport.protocol import Activated, PlaceContents
@@ -19,12 +22,15 @@ from imagebuilder.publish.transport.reports import KeptReports
 from imagebuilder.publish.transport.send import Sent, order_bases
 from imagebuilder.publish.transport.ssh import (
     Remote,
+    SshArrival,
     parse_answer,
     parse_remote,
     remote_failure,
 )
 from imagebuilder.store.objects import object_path
+from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
 
 NUC = Remote("nuc", 0, "/srv/netboot")
 A, B = "a" * 64, "b" * 64
@@ -50,7 +56,7 @@ def test_places(url: str, remote: Remote) -> None:
         "", "nuc", "nuc:/srv/netboot", "http://nuc/srv", "ssh:///srv", "ssh://nuc", "ssh://nuc/",
         "ssh://nuc:port/srv", "ssh://u:secret@nuc/srv", "ssh://-oProxyCommand=x/srv",
         "ssh://-l@nuc/srv", "ssh://nuc/srv?x", "ssh://nuc/srv#x", "ssh://a b/srv",
-        "ssh://nuc/a%0Ab",
+        "ssh://nuc/a%0Ab", "ssh://nuc/a%00b", "ssh://nuc/%1B[2J", "ssh://nuc/%E2%80%AEa",
     ],
 )  # fmt: skip
 def test_what_is_no_place(url: str) -> None:
@@ -158,3 +164,55 @@ def test_sizes_are_said() -> None:
     assert sent.as_json() == {
         "version": "1", "sent": 1_300_000, "whole": 455_000_000, "reports": [],
     }  # fmt: skip
+
+
+def put_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A program named ssh, which reaches nobody."""
+    program = folder / "bin/ssh"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("script", ["exec sleep 60", "while sleep 0.1; do echo '{'; done"])
+def test_who_does_not_answer_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    put_ssh(tmp_path, monkeypatch, script)
+    monkeypatch.setattr(ssh, "ANSWER_S", 1.0)
+    with pytest.raises(HostError, match="nuc: did not answer within 1 s"):
+        NUC.list(ImageRef("demo", "1", A))
+
+
+def send_some(folder: Path) -> int:
+    """Send 4 MiB."""
+    objects = folder / "repo/objects/00"
+    objects.mkdir(parents=True)
+    (objects / "some").write_bytes(os.urandom(4 << 20))
+    arrival = SshArrival(NUC, ["ssh"], Ui(io.StringIO()))
+    return arrival.send(Store(folder / "repo"), ["00/some"])
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exec sleep 60", "took less than 1024 KiB in 1 s"),
+        ("while sleep 0.2; do head --bytes=1000 > /dev/null; done", "took less than 1024 KiB in"),
+        ("cat > /dev/null; exec sleep 60", "did not end within 1 s after it had everything"),
+    ],
+)
+def test_who_takes_nothing_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
+) -> None:
+    put_ssh(tmp_path, monkeypatch, script)
+    monkeypatch.setattr(stream, "SLOW_S", 1.0)
+    monkeypatch.setattr(stream, "PUBLISH_S", 1.0)
+    with pytest.raises(HostError, match=f"nuc: {words}"):
+        send_some(tmp_path)
+
+
+def test_a_connection_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_ssh(tmp_path, monkeypatch, "echo 'no route' >&2; exit 255")
+    with pytest.raises(HostError, match="ssh failed: no route"):
+        send_some(tmp_path)

@@ -30,7 +30,7 @@ from imagebuilder.process import Completed, check_tools, run
 from imagebuilder.publish.transport.local import PROTOCOL
 from imagebuilder.publish.transport.protocol import Activated, Order, PlaceContents
 from imagebuilder.publish.transport.reports import KeptReports
-from imagebuilder.publish.transport.stream import stream_objects
+from imagebuilder.publish.transport.stream import StuckError, stream_objects
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.ui import Ui
 from imagebuilder.untrusted import MOST_LONG, MOST_REQUEST, clean, fit
@@ -45,6 +45,8 @@ INSTALL = (
 )
 SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
 SSH_FAILED = 255  # ssh(1), EXIT STATUS
+ANSWER_S = 600.0  # for a question, and for reports: who removes releases there is waited for
+STUCK = "see what runs there, and publish again; nothing can be removed here while it is waited for"
 # Part of an error of ssh, and what to do about it.
 SSH_HINTS = {
     "Permission denied": "ssh cannot ask for a password here: authorize your key with ssh-copy-id; "
@@ -141,7 +143,10 @@ class SshArrival:
     def send(self, source: Store, objects: Sequence[str]) -> int:
         """Stream the objects and read the answer of `receive`.  Raises the error it ended with."""
         folder = source.path / "objects"
-        sent, done = stream_objects(folder, objects, self.argv, ssh_environment(), self.ui)
+        try:
+            sent, done = stream_objects(folder, objects, self.argv, ssh_environment(), self.ui)
+        except StuckError as error:
+            raise HostError(str(error), where=self.remote.host, hint=STUCK) from error
         self.answer = parse_answer(self.remote, done)
         return sent
 
@@ -166,7 +171,7 @@ def parse_remote(url: str, command: str = "") -> Remote:
     )
     if parts.scheme != "ssh" or not plain or parts.password or parts.query or parts.fragment:
         raise InputError("is not a valid place to publish to", where=url)
-    if not tree.startswith("/") or tree.rstrip("/") == "" or "\n" in tree:
+    if not tree.startswith("/") or tree.rstrip("/") == "" or not tree.isprintable():
         raise InputError("does not name a folder for the tree", where=url)
     try:
         words = tuple(shlex.split(command)) or (COMMAND,)
@@ -176,8 +181,13 @@ def parse_remote(url: str, command: str = "") -> Remote:
 
 
 def ask(remote: Remote, *words: str, stdin: bytes | None = None) -> Mapping[str, Json]:
-    """The JSON that `receive WORDS` answers.  Raises the error it ended with."""
-    done = run(remote.ssh(*words), env=ssh_environment(), stdin=stdin, check=False)
+    """The JSON that `receive WORDS` answers in time.  Raises the error it ended with."""
+    done = run(
+        remote.ssh(*words), env=ssh_environment(), stdin=stdin, seconds=ANSWER_S, check=False
+    )
+    if done.late:
+        what = f"did not answer within {ANSWER_S:g} s"
+        raise HostError(what, where=remote.host, hint=STUCK)
     return parse_answer(remote, done)
 
 

@@ -13,8 +13,8 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -32,9 +32,47 @@ DECOMPRESS = "--use-compress-program=zstd --quiet"
 CHUNK = 1 << 20
 MOST_META = 128 << 20  # bytes of an object that is no file (OSTREE_MAX_METADATA_SIZE)
 TAR_MEMORY = 1 << 30  # bytes of address space, and as much for zstd
-SLOW_S = 300.0  # of waiting for LEAST bytes: nothing is removed from the tree meanwhile
+SLOW_S = 300.0  # of waiting for LEAST bytes: nothing is removed from either side meanwhile
 LEAST = 1 << 20
+PUBLISH_S = 7200.0  # for what the other side does when it has everything
 OBJECT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}\.(file|dirtree|dirmeta|commit)")
+
+
+class StuckError(WorkError):
+    """The other side is too slow, or does not end."""
+
+
+class OtherSide:
+    """How fast the other side takes or sends bytes.
+
+    `waiting` is since when one thread waits for it, None while it does not; `waited` are the
+    seconds before that, in which `moved` bytes came or went.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: float | None = None
+        self.waited = 0.0
+        self.moved = 0
+
+    @contextmanager
+    def wait(self) -> Iterator[None]:
+        self.waiting = began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.waiting = None
+            self.waited += time.monotonic() - began
+
+    def add(self, count: int) -> None:
+        """Each LEAST bytes have their own SLOW_S."""
+        self.moved += count
+        if self.moved >= LEAST:
+            self.waited, self.moved = 0.0, 0
+
+    @property
+    def is_slow(self) -> bool:
+        since = self.waiting
+        return since is not None and self.waited + time.monotonic() - since > SLOW_S
 
 
 class Piped:
@@ -79,13 +117,15 @@ def pack(folder: Path, names: Sequence[str], out: int) -> tuple[Piped, Piped]:
 class PipeCounter:
     """Copies bytes from one pipe to another in a thread and counts them.
 
-    `broken` means that the reader has closed the other end.
+    `broken` means that the reader has closed the other end; `ended` is when all was copied.
     """
 
     def __init__(self, source: int, sink: int, bar: Bar) -> None:
         self.source, self.sink, self.bar = source, sink, bar
         self.count = 0
         self.broken = False
+        self.ended: float | None = None
+        self.other = OtherSide()
 
     def run(self) -> None:
         """Copy until either end closes, then close both: the packer gets SIGPIPE."""
@@ -94,12 +134,23 @@ class PipeCounter:
                 view = memoryview(chunk)
                 try:
                     while view:
-                        view = view[sink.write(view) :]
+                        with self.other.wait():
+                            count = sink.write(view)
+                        self.other.add(count)
+                        view = view[count:]
                 except BrokenPipeError:
                     self.broken = True
                     return
                 self.count += len(chunk)
                 self.bar.advance(len(chunk))
+        self.ended = time.monotonic()
+
+    def check(self) -> None:
+        """Raise StuckError for a reader that is too slow, or does not end."""
+        if self.other.is_slow:
+            raise StuckError(f"took less than {LEAST >> 10} KiB in {SLOW_S:g} s")
+        if self.ended is not None and time.monotonic() - self.ended > PUBLISH_S:
+            raise StuckError(f"did not end within {PUBLISH_S:g} s after it had everything")
 
 
 def stream_objects(
@@ -107,7 +158,8 @@ def stream_objects(
 ) -> tuple[int, Completed]:
     """Pack `names` of the objects in `folder` into the stdin of `argv`.
 
-    Returns the number of bytes sent, and how `argv` ended.  Raises what packing failed with.
+    Returns the number of bytes sent, and how `argv` ended.  Raises what packing failed with, and
+    StuckError for an `argv` that is too slow.
     """
     packed, packing = os.pipe()
     received, sending = os.pipe()
@@ -121,7 +173,7 @@ def stream_objects(
             stdin = stack.enter_context(os.fdopen(received, "rb", 0))
             for thread in threads:
                 thread.start()
-            done = run(argv, env=env, stdin=stdin, check=False)
+            done = run(argv, env=env, stdin=stdin, ask=counter.check, check=False)
     errors = [part.error for part in packers if part.error]
     if errors and not counter.broken:
         raise errors[0]
@@ -154,17 +206,11 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
 
 
 class Incoming:
-    """Copies what arrives into a pipe, in a thread, until either end closes.
-
-    `waiting` is since when it waits for the sender, None while it does not; `waited` are the
-    seconds before that, in which `arrived` bytes came.
-    """
+    """Copies what arrives into a pipe, in a thread, until either end closes."""
 
     def __init__(self, stream: IO[bytes], sink: int) -> None:
         self.stream, self.sink = stream, sink
-        self.waiting: float | None = None
-        self.waited = 0.0
-        self.arrived = 0
+        self.other = OtherSide()
 
     def run(self) -> None:
         with contextlib.suppress(OSError), os.fdopen(self.sink, "wb", 0) as sink:
@@ -174,22 +220,14 @@ class Incoming:
                     view = view[sink.write(view) :]
 
     def read(self) -> bytes:
-        """Each LEAST bytes have their own SLOW_S."""
-        self.waiting = began = time.monotonic()
-        try:
+        with self.other.wait():
             chunk = os.read(self.stream.fileno(), CHUNK)
-        finally:
-            self.waiting = None
-        self.waited += time.monotonic() - began
-        self.arrived += len(chunk)
-        if self.arrived >= LEAST:
-            self.waited, self.arrived = 0.0, 0
+        self.other.add(len(chunk))
         return chunk
 
     def check(self) -> None:
         """Raise WorkError for a sender that is too slow; tar may take longer for what has come."""
-        since = self.waiting
-        if since is not None and self.waited + time.monotonic() - since > SLOW_S:
+        if self.other.is_slow:
             what = f"the sender has sent less than {LEAST >> 10} KiB in {SLOW_S:g} s"
             raise WorkError(what)
 
