@@ -180,7 +180,7 @@ def render_nodes(
 def serving(lab: Lab) -> Iterator[Program]:
     """`imagebuilder serve` on the view.  Raises HostError with its error if it fails."""
     argv = [
-        sys.executable, "-m", "imagebuilder.cli.main", "serve", "--tree", VIEW,
+        sys.executable, "-P", "-m", "imagebuilder.cli.main", "serve", "--tree", VIEW,
         "--interface", BRIDGE, "--address", SERVER, "--nfs", "ganesha",
     ]  # fmt: skip
     with lab.program("serve", argv, dies_by="TERM") as server:

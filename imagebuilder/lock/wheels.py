@@ -30,7 +30,7 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 # The first glibc of manylinux (PEP 600), and the older names (PEP 513, 571, 599).
 FIRST_GLIBC = 5
 OLD_NAMES = {"amd64": ("manylinux1", "manylinux2010", "manylinux2014"), "arm64": ("manylinux2014",)}
-PIP = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check")
+PIP = (sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check")
 NO_WHEEL = re.compile(r"No matching distribution found for (\S+)")
 UNREACHABLE = re.compile(r"Max retries exceeded|NewConnectionError|Failed to establish a new")
 NETWORK_HINT = "check the network, the proxy and pip's configuration (pip config list)"

@@ -99,7 +99,9 @@ def check_calendar(calendar: str) -> None:
 def make_units(
     options: TimerOptions, settings: Settings, tree: Tree, ui: Ui
 ) -> tuple[UnitFile, UnitFile]:
-    command = exec_line([sys.executable, "-m", "imagebuilder.cli.main", COMMAND, *options.words])
+    command = exec_line(
+        [sys.executable, "-P", "-m", "imagebuilder.cli.main", COMMAND, *options.words]
+    )
     written = (settings.project, settings.state, settings.cache, tree.path)
     needed = (*written, settings.site, Path(sys.executable))
     service = render_template(

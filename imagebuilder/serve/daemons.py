@@ -91,7 +91,7 @@ def ganesha(config: ServeConfig) -> Daemon:
 def consoles(config: ServeConfig) -> Daemon:
     """Receives the kernel messages of nodes; it switches to dnsmasq's user."""
     argv = (
-        sys.executable, "-m", "imagebuilder.serve.consoles", config.folder, config.tree.path,
+        sys.executable, "-P", "-m", "imagebuilder.serve.consoles", config.folder, config.tree.path,
         config.server, config.interface.name, *((config.dhcp_user,) if config.dhcp_user else ()),
     )  # fmt: skip
     return Daemon("consoles", argv, "receiving consoles", "kernel messages of nodes")

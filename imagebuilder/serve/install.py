@@ -184,7 +184,9 @@ def refresh(prepared: Prepared, nodes: Nodes) -> str:
 def system_files(config: ServeConfig, options: Options) -> tuple[UnitFile, ...]:
     served = daemons(config, with_rpcbind=False)
     units = [daemon_unit(config, daemon) for daemon in reversed(served)]
-    command = exec_line([sys.executable, "-m", "imagebuilder.cli.main", *words(options, config)])
+    command = exec_line(
+        [sys.executable, "-P", "-m", "imagebuilder.cli.main", *words(options, config)]
+    )
     for kind, why in (
         ("service", "applies nodes.yaml and new releases"),
         ("path", "starts it when nodes.yaml changes"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -126,6 +127,19 @@ def programs_started_elsewhere(root: Path) -> list[str]:
     for path, text in modules(root):
         if path != Path("imagebuilder/process.py"):
             found += [f"{path}:{line}" for line in map(starts, nodes_of(text)) if line]
+    return found
+
+
+def modules_of_the_folder(root: Path) -> list[str]:
+    """`python -m` finds modules in the working directory, which may belong to another user."""
+    found = []
+    for path, text in modules(root):
+        for node in nodes_of(text) if path.parts[0] == "imagebuilder" else ():
+            if isinstance(node, ast.List | ast.Tuple):
+                words = [ast.unparse(each) for each in node.elts]
+                after = itertools.pairwise(words)
+                if ("sys.executable", "'-m'") in after:
+                    found.append(f"{path}:{node.lineno}: say -P before -m")
     return found
 
 
@@ -393,6 +407,7 @@ GUARDS = (
     long_files,
     long_functions,
     programs_started_elsewhere,
+    modules_of_the_folder,
     renamed_elsewhere,
     globs_that_raise,
     class_names_used_twice,
@@ -417,6 +432,8 @@ PLANTED = (
     (programs_started_elsewhere, "imagebuilder/a.py", "from subprocess import run\n"),
     (programs_started_elsewhere, "imagebuilder/a.py", "def f():\n    import subprocess\n"),
     (programs_started_elsewhere, "imagebuilder/a.py", "import os\nos.system('ls')\n"),
+    (modules_of_the_folder, "imagebuilder/a.py", "PIP = (sys.executable, '-m', 'pip')\n"),
+    (modules_of_the_folder, "imagebuilder/a.py", "run([*a, sys.executable, '-m', *words])\n"),
     (renamed_elsewhere, "imagebuilder/a.py", "new.rename(place)\n"),
     (renamed_elsewhere, "imagebuilder/a.py", "new.replace(place)\n"),
     (renamed_elsewhere, "imagebuilder/a.py", "os.replace(new, place)\n"),
