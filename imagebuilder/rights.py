@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from pathlib import Path
 
 from imagebuilder.errors import HostError, RootError
@@ -37,6 +38,26 @@ def check_writable(folder: Path) -> None:
         hint = f"see the mount with findmnt --target {there}, and mount it writable"
         raise HostError("is on a read-only file system", where=os.fspath(folder), hint=hint)
     raise RootError(f"the command writes to {folder}, but {there} belongs to {owner_of(there)}")
+
+
+def check_roots_alone(folder: Path) -> None:
+    """Raise HostError for a folder in which, or above which, others than root may change names.
+
+    Root would write wherever their symlinks lead.  What does not exist yet is root's to make.
+    """
+    for path in (folder, Path(os.path.realpath(folder))):
+        there = [each for each in (path, *path.parents) if each.exists()]
+        for number, each in enumerate(there):
+            found = each.stat()
+            writers = stat.S_IWOTH | (stat.S_IWGRP if found.st_gid else 0)
+            # In a sticky folder, such as /tmp, nobody can replace what is root's already.
+            kept = found.st_mode & stat.S_ISVTX and number > 0
+            if found.st_uid != 0 or (found.st_mode & writers and not kept):
+                raise HostError(
+                    f"others than root may change {each}, so root writes nothing there for them",
+                    where=os.fspath(folder),
+                    hint="choose a folder that root alone may change, such as /srv/netboot",
+                )
 
 
 def owner_of(path: Path) -> str:

@@ -32,10 +32,16 @@ def receive(
 
     Example: imagebuilder receive --have
     """
+    import os
     import sys
 
     from imagebuilder.decode import encode_box
-    from imagebuilder.publish.transport.local import LocalTree, describe, image_named
+    from imagebuilder.publish.transport.local import (
+        LocalTree,
+        check_called,
+        describe,
+        image_named,
+    )
     from imagebuilder.publish.transport.protocol import Order
     from imagebuilder.publish.transport.reports import take_reports
     from imagebuilder.tree import Tree, make_tree
@@ -43,6 +49,7 @@ def receive(
     common: Context = context.obj
     place = LocalTree(Tree(tree.absolute()))
     place.check()
+    check_called(place.tree, os.environ)
     if have:
         print_json(describe(place, image, objects=objects))
         return

@@ -38,11 +38,12 @@ from imagebuilder.publish.release.repo import (
 from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, PlaceContents
 from imagebuilder.publish.transport.reports import KeptReports, list_ids, take_reports
 from imagebuilder.publish.transport.stream import unpack_objects
-from imagebuilder.rights import check_root
+from imagebuilder.rights import check_root, check_roots_alone
+from imagebuilder.settings import find_caller
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.verify import objects_in
 from imagebuilder.store.workplace import new_id, workplace
-from imagebuilder.tree import Tree, is_name, make_tree
+from imagebuilder.tree import FOLDERS, Tree, is_name, make_tree
 from imagebuilder.ui import Ui
 
 # Increase this if the input, output or arguments of `receive` change.
@@ -155,6 +156,23 @@ class LocalTree:
     def add_reports(self, image: ImageRef, lines: bytes, ui: Ui) -> KeptReports:
         """Keep boot tests of the bytes that are published here."""
         return take_reports(self.tree, image.name, BytesIO(lines), ui)
+
+
+def check_called(tree: Tree, env: Mapping[str, str]) -> None:
+    """Raise HostError unless whoever called sudo may have root write into this tree.
+
+    sudo may let them run `receive` and nothing else, and they choose the tree.
+    """
+    if find_caller(env) is None:
+        return
+    check_roots_alone(tree.path)
+    is_tree = (tree.path / FOLDERS[-1]).is_dir()
+    if not is_tree and tree.path.exists() and any(tree.path.iterdir()):
+        raise HostError(
+            "is neither a netboot tree nor an empty folder",
+            where=os.fspath(tree.path),
+            hint="name the tree that the nodes are served from, or a new folder",
+        )
 
 
 def check_manifest(scratch: Store, image: ImageRef) -> None:
