@@ -61,9 +61,10 @@ class Guard:
         self.hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-            return
+        if scope["type"] != "http":
+            return  # nothing else is served, so nobody need be asked who they are
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -102,6 +102,7 @@ def make_config(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=Connection,
+        ws="none",  # where the package websockets is installed, it would take connections over
         log_config=LOGGING_CONFIG | {"filters": filters, "handlers": handlers},
         log_level="warning",
         access_log=False,

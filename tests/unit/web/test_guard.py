@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network
 
 import pytest
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
 
 from imagebuilder.web.guard import HEADERS, Guard
+from imagebuilder.web.run import make_config
 
 NETWORKS = (IPv4Network("192.168.77.0/24"), IPv6Network("fd77::/64"), IPv6Network("fe80::/64"))
 
@@ -77,3 +80,24 @@ def test_every_answer_has_the_policy(method: str) -> None:
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert "access-control-allow-origin" not in headers
+
+
+def test_nothing_but_requests_comes_through() -> None:
+    """A websocket has no method, and pages elsewhere may open one to any host."""
+    seen: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        del receive, send
+        seen.append(scope["type"])
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Message) -> None:
+        seen.append(message["type"])
+
+    guard = Guard(app, ["control.example"], lambda: ())
+    for kind in ("lifespan", "websocket"):
+        asyncio.run(guard({"type": kind, "headers": []}, receive, send))
+    assert seen == ["lifespan"]
+    assert make_config(guard).ws == "none"
