@@ -81,7 +81,7 @@ def act_client_of(site: WebSite) -> ActClient:
 
 
 def session_of(site: WebSite, request: Request) -> WebSession | None:
-    return site.sessions.find(request.cookies.get(COOKIE, ""))
+    return site.sessions.find(request.cookies.get(COOKIE, ""), address_of(request))
 
 
 def address_of(request: Request) -> str:
@@ -149,7 +149,7 @@ async def log_in(site: WebSite, request: Request) -> Response:
     if answer.status != HTTPStatus.OK:
         return show_login(site, following, answer.error, answer.status)
     site.sessions.end(request.cookies.get(COOKIE, ""))
-    key = site.sessions.begin(token, answer.name, answer.role)
+    key = site.sessions.begin(token, answer.name, answer.role, address_of(request))
     place = following if NEXT.fullmatch(following) else "/actions"
     response = RedirectResponse(place, HTTPStatus.SEE_OTHER, PRIVATE)
     secure = is_private(request.headers)

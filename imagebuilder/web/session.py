@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions of people who logged in with a token: kept in memory alone, and they end."""
+"""Sessions of people who logged in with a token: kept in memory alone, and they end.
+
+A browser sends a cookie to every port of a host, so whoever can listen there and has somebody open
+their page gets it.  A session is therefore good from the address alone that logged in.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ class WebSession:
     token: str
     name: str
     role: str
+    address: str
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     begun: float = field(default_factory=time.monotonic)
     used: float = field(default_factory=time.monotonic)
@@ -42,20 +47,20 @@ class Sessions:
         self._open: dict[str, WebSession] = {}
         self._lock = threading.Lock()
 
-    def begin(self, token: str, name: str, role: str) -> str:
+    def begin(self, token: str, name: str, role: str, address: str) -> str:
         """The id of a new session: never one that a browser brought along."""
         made = secrets.token_urlsafe(32)
         with self._lock:
             self._open = {key: each for key, each in self._open.items() if not each.is_over}
             while len(self._open) >= MOST:
                 del self._open[next(iter(self._open))]
-            self._open[made] = WebSession(token, name, role)
+            self._open[made] = WebSession(token, name, role, address)
         return made
 
-    def find(self, key: str) -> WebSession | None:
+    def find(self, key: str, address: str) -> WebSession | None:
         with self._lock:
             session = self._open.get(key)
-            if session is None or session.is_over:
+            if session is None or session.is_over or session.address != address:
                 return None
             session.used = time.monotonic()
             return session

@@ -241,14 +241,14 @@ def test_a_session_that_was_ended_is_not_taken_up_again(people: ActingSite) -> N
     answer = people.post("/act", {"csrf": csrf, **PLAIN})
     assert answer.headers["location"].startswith("/login")
     people.log_in("release")  # and no session has an id that a browser brought along
-    assert people.site.sessions.find(cookie) is None
+    assert people.site.sessions.find(cookie, "testclient") is None
     assert people.records() == ()
 
 
 @pytest.mark.parametrize(("field", "seconds"), [("used", IDLE), ("begun", LONGEST)])
 def test_a_session_ends(people: ActingSite, field: str, seconds: float) -> None:
     people.log_in("release")
-    session = people.site.sessions.find(people.client.cookies[COOKIE])
+    session = people.site.sessions.find(people.client.cookies[COOKIE], "testclient")
     assert session
     setattr(session, field, getattr(session, field) - seconds - 1)
     assert "Not logged in" in people.client.get("/actions").text
