@@ -24,7 +24,10 @@ class Credentials:
 
 
 class PowerDriver(Protocol):
-    """One node's power.  Every method has a time limit of SECONDS and raises PowerError."""
+    """One node's power.
+
+    Every method has a time limit, of SECONDS for each answer, and raises PowerError.
+    """
 
     def on(self) -> None:
         """Ask for power."""

@@ -1,14 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Redfish by sushy, OpenStack's client, which knows the vendors' deviations."""
+"""Redfish by sushy, OpenStack's client, which knows the vendors' deviations.
+
+A BMC is a computer of its own, and what it says is not trusted: its answers are bounded in size
+and, all together, in time.  It cannot send us to another host.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, TypedDict, Unpack
+from urllib.parse import urlsplit
 
 from imagebuilder.errors import HostError
 from imagebuilder.fleet.power.protocol import SECONDS, Credentials, PowerError, split_address
+from imagebuilder.untrusted import fit
 
+if TYPE_CHECKING:
+    import requests
+
+TOGETHER = 3 * SECONDS  # for the answers of which one task is made
+MOST = 16 << 20  # bytes of an answer
+PIECE = 1 << 16
+# What sushy may end with where an answer has other types, or is too deep, than it takes for given.
+ODD = (AttributeError, LookupError, RecursionError, TypeError)
+TRIES, PAUSE = 10, 3  # while a BMC is not ready, in seconds
 HINT = "is the address right, is its certificate trusted (`verify: false` to accept any)?"
+
+
+class AdapterOptions(TypedDict, total=False):
+    """What requests tells who sends a request for it."""
+
+    stream: bool
+    timeout: float | tuple[float, float] | None
+    verify: bool | str
+    cert: str | tuple[str, str] | None
+    proxies: dict[str, str] | None
 
 
 @dataclass(frozen=True)
@@ -43,32 +72,95 @@ class Redfish:
         self.ask(kind)
 
     def ask(self, kind: str) -> str:
-        """Reset the system, unless `kind` is empty; returns its power state before that."""
+        """Reset the system, unless `kind` is empty; returns its power state before that.
+
+        A limit of requests is for each time that it waits, and a byte ends that; so the whole is
+        done by a thread that is left alone when its time is over.
+        """
         try:
-            import sushy  # optional, and a third of a second
+            import sushy  # noqa: F401  optional, and a third of a second
         except ImportError as error:
             raise HostError(
                 "power: redfish needs the Python package sushy",
                 hint="pip install 'imagebuilder[redfish]' in imagebuilder's environment",
             ) from error
+        done: SimpleQueue[str | BaseException] = SimpleQueue()
+
+        def answer() -> None:
+            try:
+                done.put(ask_system(self, kind, time.monotonic() + TOGETHER))
+            except BaseException as error:  # noqa: BLE001  it is raised where it is waited for
+                done.put(error)
+
+        threading.Thread(target=answer, daemon=True).start()
         try:
-            root = sushy.Sushy(
-                self.url,
-                username=self.credentials.user,
-                password=self.credentials.password,
-                verify=self.verify,
-                read_timeout=SECONDS,
-                connect_timeout=SECONDS,
-            )
-            systems = root.get_system_collection().get_members()
-            if not systems:
-                raise PowerError(f"the BMC {self.address} has no system", where=self.node)
-            state = systems[0].power_state
-            if kind:
-                systems[0].reset_system(sushy.ResetType(kind))
-            return str(getattr(state, "value", state) or "")
-        except (sushy.exceptions.SushyError, OSError, ValueError) as error:
-            first = str(error).partition("\n")[0]
-            raise PowerError(
-                f"the BMC {self.address}: {first}", where=self.node, hint=HINT
-            ) from error
+            found = done.get(timeout=TOGETHER)
+        except Empty:
+            what = f"the BMC {self.address}: did not do it within {TOGETHER:g} s"
+            raise PowerError(what, where=self.node, hint=HINT) from None
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+
+def ask_system(bmc: Redfish, kind: str, until: float) -> str:
+    """What Redfish.ask() does, however long it takes; nothing is begun after `until`."""
+    import sushy
+    from sushy.connector import Connector
+
+    try:
+        connector = Connector(
+            bmc.url, verify=bmc.verify, server_side_retries=TRIES, server_side_retries_delay=PAUSE,
+            default_request_timeout=SECONDS, connect_timeout=SECONDS,
+        )  # fmt: skip
+        limit_answers(connector._session, bmc.url, until)
+        root = sushy.Sushy(
+            bmc.url,
+            username=bmc.credentials.user,
+            password=bmc.credentials.password,
+            connector=connector,
+            public_connector=connector._session,
+        )
+        systems = root.get_system_collection().get_members()
+        if not systems:
+            raise PowerError(f"the BMC {bmc.address} has no system", where=bmc.node)
+        state = systems[0].power_state
+        if kind:
+            systems[0].reset_system(sushy.ResetType(kind))
+        return str(getattr(state, "value", state) or "")
+    except (sushy.exceptions.SushyError, OSError, ValueError) as error:
+        first = str(error).partition("\n")[0]
+        raise PowerError(f"the BMC {bmc.address}: {first}", where=bmc.node, hint=HINT) from error
+    except ODD as error:
+        what = f"the BMC {bmc.address}: its answer is not Redfish's: {type(error).__name__}"
+        raise PowerError(what, where=bmc.node, hint=HINT) from error
+
+
+def limit_answers(session: requests.Session, url: str, until: float) -> None:
+    """Have a session read at most MOST bytes of an answer, from the host of `url` alone."""
+    import requests
+    from requests.adapters import HTTPAdapter
+
+    class BoundedAdapter(HTTPAdapter):
+        """Reads an answer itself, where requests would read it without end."""
+
+        def send(  # type: ignore[override]  # requests names all but the first
+            self, request: requests.PreparedRequest, **options: Unpack[AdapterOptions]
+        ) -> requests.Response:
+            if urlsplit(request.url or "")[:2] != urlsplit(url)[:2]:
+                raise requests.RequestException(f"it sends us to {fit(request.url or '')}")
+            if time.monotonic() > until:
+                raise requests.RequestException("its time is over")
+            options["stream"] = True
+            answer = super().send(request, **options)
+            kept = bytearray()
+            for piece in answer.iter_content(PIECE):
+                kept += piece
+                if len(kept) > MOST:
+                    answer.close()
+                    raise requests.RequestException(f"it answers more than {MOST >> 20} MiB")
+            answer._content = bytes(kept)
+            return answer
+
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, BoundedAdapter())
