@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from imagebuilder.environment import SBIN
 from imagebuilder.errors import InputError
@@ -38,6 +37,7 @@ CARRIED = (
     "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
+ADDRESSES = ("_mirror", "_proxy")
 READ_ONLY = ("/usr", "/boot", "/efi", "/etc")  # under ProtectSystem=full
 PRIVATE = ("/tmp", "/var/tmp")  # what PrivateTmp=yes hides
 
@@ -147,20 +147,14 @@ def find_environment(settings: Settings, tree: Tree, ui: Ui) -> Iterator[tuple[s
 def find_carried(env: Mapping[str, str], ui: Ui) -> Iterator[tuple[str, str]]:
     for name in CARRIED:
         value = env.get(name, "")
-        if has_secret(value):
+        # Also without a scheme, as proxies may be written.
+        if "@" in value and name.lower().endswith(ADDRESSES):
             ui.warn(
                 f"{name} contains a user name or password and was not written into the unit, which "
                 "every user can read: set it with mirrors: in the site file"
             )
         elif value:
             yield name, value
-
-
-def has_secret(value: str) -> bool:
-    try:
-        return "@" in urlsplit(value).netloc
-    except ValueError:
-        return True
 
 
 def uninstall_nightly(root: Path) -> str:

@@ -124,12 +124,13 @@ def test_what_reaches_mirrors_is_carried_and_no_password(
 ) -> None:
     monkeypatch.setenv("IMAGEBUILDER_MIRROR", "http://me:s3cret@mirror.example/debian")
     monkeypatch.setenv("http_proxy", 'http://proxy.example:3128/?"a"=100%')
-    monkeypatch.setenv("SUDO_USER", "me")
+    monkeypatch.setenv("HTTPS_PROXY", "me:s3cret@proxy.example:3128")
+    monkeypatch.setenv("SUDO_USER", "me@example")
     monkeypatch.setenv("IMAGEBUILDER_OTHER", "x")
     _, warned = install(tmp_path)
     service = lines(tmp_path)
     assert r'Environment="http_proxy=http://proxy.example:3128/?\"a\"=100%%"' in service
-    assert 'Environment="SUDO_USER=me"' in service
+    assert 'Environment="SUDO_USER=me@example"' in service
     assert "IMAGEBUILDER_OTHER" not in "".join(service)
     assert "s3cret" not in "".join(service) + warned
     assert "warning: IMAGEBUILDER_MIRROR contains a user name or password" in warned
