@@ -14,8 +14,11 @@ from typing import Protocol
 
 from imagebuilder.errors import HostError
 from imagebuilder.folders import paths_below
+from imagebuilder.ui import format_size
 
 POLL_S = 0.2
+# Files are copied when they are complete, and beside them are logs.
+COPIES, SLACK = 2, 64 << 20
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class SlowError(HostError):
     """The fetch makes no progress."""
 
 
+class EndlessError(HostError):
+    """More arrives than was asked for."""
+
+
 class Progress(Protocol):
     """Shows the progress of a fetch, in bytes."""
 
@@ -57,13 +64,17 @@ class Progress(Protocol):
 
 
 class Pace:
-    """How fast the files below `folder` grow; any thread may ask."""
+    """How fast the files below `folder` grow; any thread may ask.
 
-    def __init__(self, folder: Path, patience: Patience) -> None:
-        self.folder, self.patience = folder, patience
+    `total` bytes are to arrive, None if nobody knows.
+    """
+
+    def __init__(self, folder: Path, patience: Patience, total: int | None = None) -> None:
+        self.folder, self.patience, self.total = folder, patience, total
         self.ended = False
         self._moved = 0
         self._seen = deque([(monotonic(), size_below(folder))])
+        self._before = self._seen[0][1]
         self._lock = threading.Lock()
 
     def measure(self) -> int:
@@ -86,8 +97,24 @@ class Pace:
         wanted = self.patience.rate * self.patience.seconds
         return last - first >= self.patience.seconds and size - before < wanted
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether more has arrived than can be of what was asked for."""
+        with self._lock:
+            arrived = self._seen[-1][1] - self._before
+        return self.total is not None and arrived > COPIES * self.total + SLACK
+
     def ask(self) -> None:
-        """Raise SlowError if the fetch is too slow or was cancelled."""
+        """Raise SlowError if the fetch is too slow or was cancelled, EndlessError if more arrives.
+
+        A hash can be verified of what has an end; until then, a server could fill the disk.
+        """
+        if self.is_endless:
+            raise EndlessError(
+                f"a server sends more than the {format_size(self.total or 0)} that the lock names",
+                where=str(self.folder),
+                hint="somebody has changed what the mirror sends: use another mirror or network",
+            )
         if self.ended or self.is_slow:
             raise SlowError(f"no progress: {self.patience}")
 
@@ -110,11 +137,17 @@ def watched(
     what: str,
     progress: Progress,
     patience: Patience = PATIENCE,
+    *,
+    whole: int,
 ) -> Iterator[Pace]:
-    """Report to `progress` how the files below `folder` grow."""
+    """Report to `progress` how the files below `folder` grow.
+
+    `total` bytes are missing of files of `whole` bytes, which may be sent anew.
+    """
     progress.start(total, what)
     try:
-        with paced(folder, patience, telling(progress, total, size_below(folder))) as pace:
+        tell = telling(progress, total, size_below(folder))
+        with paced(folder, patience, tell, total=whole) as pace:
             yield pace
     finally:
         progress.done()
@@ -136,10 +169,14 @@ def telling(progress: Progress, total: int, before: int) -> Callable[[int], None
 
 @contextmanager
 def paced(
-    folder: Path, patience: Patience = PATIENCE, tell: Callable[[int], None] = lambda _: None
+    folder: Path,
+    patience: Patience = PATIENCE,
+    tell: Callable[[int], None] = lambda _: None,
+    *,
+    total: int | None = None,
 ) -> Iterator[Pace]:
     """The pace of `folder`, measured in the background until the end."""
-    pace = Pace(folder, patience)
+    pace = Pace(folder, patience, total)
     stop = threading.Event()
 
     def watch() -> None:

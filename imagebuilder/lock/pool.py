@@ -173,9 +173,9 @@ def add_wheels(
             where = f"python environment {env.path}"
             python = Python(env.python, glibc, lock.architecture)
             there = sum(size_of(path) for wheel in wanted for path in kept_of(folder, wheel))
-            size = sum(wheel.size for wheel in wanted) - there
+            whole = sum(wheel.size for wheel in wanted)
             what = f"Fetching {format_count(len(wanted), 'wheel')}"
-            with watched(folder, size, what, progress, patience) as pace:
+            with watched(folder, whole - there, what, progress, patience, whole=whole) as pace:
                 for share in shares_of(wanted):
                     download(folder, env.options, share, python, where, pace)
                     for wheel in share:

@@ -60,10 +60,11 @@ def fetch_debs(
     right, wanted = sorted_out(wanted)
     keep([(each.path, each.package) for each in right])
     resumed = {each.path for each in wanted if each.path.exists()}
-    left = sum(each.package.size for each in wanted) - sum(path.stat().st_size for path in resumed)
+    whole = sum(each.package.size for each in wanted)
+    left = whole - sum(path.stat().st_size for path in resumed)
     named = {source.id: source for source in apt.sources}
     what = f"Fetching {format_count(len(packages), 'package')}"
-    with watched(folder, left, what, progress, patience) as pace:
+    with watched(folder, left, what, progress, patience, whole=whole) as pace:
         errors, wrong = attempt(apt, wanted, pace, keep, named)
         if retried := [each for each in wrong if each.path in resumed and not each.path.exists()]:
             more, still = attempt(apt, retried, pace, keep, named)

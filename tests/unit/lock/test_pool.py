@@ -15,6 +15,7 @@ from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.families.apt.kept import control
 from imagebuilder.fetch import fetch
+from imagebuilder.lock import patience
 from imagebuilder.lock.patience import PATIENCE, Patience
 from imagebuilder.lock.pool import UNFINISHED
 from imagebuilder.lock.types import Lock, LockedPackage
@@ -117,6 +118,19 @@ def test_a_file_that_lies_leaves_nothing_behind(
         fill(world, recipe, lock)
     assert "big=1.0:all" in str(caught.value)
     assert check_pool(world) == wanted(lock) - {f"{big.sha256}.deb"}
+    world.server.mend()
+    fill(world, recipe, lock)
+    assert check_pool(world) == wanted(lock)
+
+
+def test_a_file_without_an_end_does_not_fill_the_disk(
+    world: World, recipe: Recipe, lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "SLACK", 4 << 20)
+    world.server.plant("pool/big_1.0_all.deb", Plant.ENDLESS)
+    with pytest.raises(HostError, match=r"a server sends more than the .* that the lock names"):
+        fill(world, recipe, lock)
+    assert sum(path.stat().st_size for path in world.debs.rglob("*")) < 4 << 20
     world.server.mend()
     fill(world, recipe, lock)
     assert check_pool(world) == wanted(lock)

@@ -17,6 +17,7 @@ from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.fetch import fetch
+from imagebuilder.lock import patience
 from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.patience import PATIENCE, Patience
 from imagebuilder.lock.pool import SHARE_BYTES, UNFINISHED, shares_of
@@ -198,6 +199,29 @@ def test_an_index_that_holds_a_connection_open_is_given_up_and_what_came_stays(
         fill(world, hello_recipe(world), lock)
         assert (world.wheels / digests["second"]).is_dir()
         assert not any(name.startswith("first") for name in server.asked)
+
+
+def test_a_wheel_without_an_end_does_not_fill_the_disk(
+    world: World, index: Index, hello_lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "SLACK", 4 << 20)
+    digest = make_wheel(index.folder, "first", "py3-none-any")
+    layer = replace(
+        hello_lock.layers[0],
+        packages=(),
+        python=(index.lock(f"first==1.0 --hash=sha256:{digest}"),),
+    )
+    lock = replace(hello_lock, layers=(hello_lock.layers[0], layer))
+    link = '<a href="first-1.0-py3-none-any.whl">first</a>'
+    (index.folder / "index.html").write_text(f"<html><body>{link}</body></html>")
+    with served(index.folder) as server:
+        monkeypatch.setenv("PIP_FIND_LINKS", f"{server.uri}/index.html")
+        server.plant("first-1.0-py3-none-any.whl", Plant.ENDLESS)
+        with pytest.raises(HostError, match=r"a server sends more than the .* that the lock names"):
+            fill(world, hello_recipe(world), lock)
+        server.mend()
+        fill(world, hello_recipe(world), lock)
+    assert sum(path.stat().st_size for path in world.wheels.rglob("*")) < 1 << 20
 
 
 @pytest.mark.parametrize("beginning", ["right", "wrong", "server without ranges"])
