@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.folders import paths_below
+from imagebuilder.process import run
 from imagebuilder.program import Program
 from imagebuilder.tree import ReleaseName
 from tests.integration.started import PATIENCE, find_descendants, wait_until
@@ -183,6 +184,11 @@ def test_a_nodes_files_are_for_its_address(full: tuple[Room, Program]) -> None:
         "HTTP/1.1 200 "
     )
     assert room.fetch(path, "--interface", "10.77.0.60").stdout.startswith("HTTP/1.1 403 ")
+    for local in (path, "/nodes/52-54-00-77-00-02/boot.ipxe"):  # of any user of the server
+        said = run(
+            room.at(room.server, ["curl", "--silent", "--include", f"http://{SERVER}{local}"])
+        )
+        assert said.stdout.startswith("HTTP/1.1 403 ")
     other = "/nodes/52-54-00-77-00-02/boot.ipxe"
     assert room.fetch(other, "--interface", "10.77.0.60").stdout.startswith("HTTP/1.1 200 ")
 

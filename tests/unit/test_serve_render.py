@@ -137,11 +137,19 @@ def test_nodes_are_known_by_all_their_nics() -> None:
 def test_a_nodes_files_are_for_its_address_where_we_give_it() -> None:
     said = render_nginx(FULL, NODES)
     for mac in ("52-54-00-00-00-01", "52-54-00-00-00-02"):
-        found = re.search(rf"location /nodes/{mac}/ {{\s+allow (\S+);\s+deny all;", said)
+        found = re.search(rf"location /nodes/{mac}/ {{\s+deny .*\s+allow (\S+);\s+deny all;", said)
         assert found
         assert found[1] == "10.0.0.11"
     assert "52-54-00-00-00-03" not in said
     assert "52-54-00-00-00-01" not in render_nginx(PROXY, NODES)
+
+
+@pytest.mark.parametrize("config", [FULL, PROXY])
+def test_users_of_the_server_get_no_files_of_nodes(config: ServeConfig) -> None:
+    """The server's own address is in the subnet too, and has no rights of another user."""
+    places = re.findall(r"location /nodes/[^{]*{\s+(.*);", render_nginx(config, NODES))
+    assert len(places) >= 1
+    assert {place.partition(";")[0] for place in places} == {f"deny {config.server}"}
 
 
 def test_the_export_is_read_only_for_the_subnet_and_stable() -> None:
