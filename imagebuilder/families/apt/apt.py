@@ -3,6 +3,7 @@
 
 cache/apt/<digest of the sources>/
     apt.conf           what APT_CONFIG names
+    auth.conf          logins of archives whose addresses have one
     sources.list.d/    one file a source, named by its place in the recipe
     keys/              vendors' certificates
     lists/ archives/   apt's own
@@ -19,17 +20,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from imagebuilder.digest import Json, digest_of, digest_of_bytes
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.families.apt.mirrors import archive_uri
-from imagebuilder.files import place_file
+from imagebuilder.files import place_file, read_text
 from imagebuilder.lock.keys import load_key
 from imagebuilder.lock.storage import make_folder
 from imagebuilder.locks import file_lock
 from imagebuilder.process import Completed, failure, run
 from imagebuilder.recipe.types import Source
 
+HOST_LOGINS, HOST_LOGINS_PARTS = Path("/etc/apt/auth.conf"), Path("/etc/apt/auth.conf.d")
 DEFAULT_PINS = (("*",), 500)
 HOST_ERRORS = (
     errno.EIO, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.EFBIG, errno.ENOSPC, errno.EROFS,
@@ -76,6 +79,15 @@ class Apt:
     @property
     def config(self) -> Path:
         return self.root / "apt.conf"
+
+    @property
+    def auth(self) -> Path:
+        return self.root / "auth.conf"
+
+    @property
+    def shown_uris(self) -> tuple[str, ...]:
+        """`uris` for the arguments of programs, which every user can see: without logins."""
+        return tuple(split_login(uri)[0] for uri in self.uris)
 
     @property
     def lists(self) -> Path:
@@ -141,6 +153,7 @@ def make_apt(
         types = "deb deb-src" if with_sources and source.mirror else "deb"
         stanza = render_source(source, uris[number], key_of(apt, number), architecture, types)
         place_file(source_path(apt, number), stanza.encode(), 0o600)
+    place_file(apt.auth, render_logins(uris).encode(), 0o600)
     lines = (*host_options(), *(() if with_packages else NO_PACKAGES))
     place_file(apt.config, render_config(apt, lines).encode(), 0o600)
     return apt
@@ -188,6 +201,27 @@ def key_of(apt: Apt, number: int) -> Path:
     """The keyring that apt trusts for a source: the vendor's own, or the host's."""
     source = apt.sources[number]
     return key_path(apt, number) if source.uri else source.key
+
+
+def split_login(uri: str) -> tuple[str, str]:
+    """An archive's address without user and password, and the line of auth.conf that has them.
+
+    A login with whitespace in it has no line (apt_auth.conf(5)) and stays in the address.
+    """
+    parts = urlsplit(uri)
+    login, _, host = parts.netloc.rpartition("@")
+    user, _, password = map(unquote, login.partition(":"))
+    if not login or re.search(r"\s", f"{user}{password}"):
+        return uri, ""
+    place = parts._replace(netloc=host).geturl()
+    return place, f"machine {place} login {user} password {password}\n"
+
+
+def render_logins(uris: Sequence[str]) -> str:
+    """auth.conf: logins of archives, and what the host's has."""
+    ours = "".join(dict.fromkeys(split_login(uri)[1] for uri in uris))
+    theirs = read_text(HOST_LOGINS) if os.access(HOST_LOGINS, os.R_OK) else ""
+    return f"{ours}{theirs}"
 
 
 def check_words(source: Source) -> None:
@@ -246,9 +280,9 @@ def render_config(apt: Apt, host: Sequence[str]) -> str:
         "Dir::Cache::archives": root / "archives",
         "Dir::Log": root,
     }
-    for option, path in (("netrc", "/etc/apt/auth.conf"), ("netrcparts", "/etc/apt/auth.conf.d")):
-        if os.access(path, os.R_OK):
-            paths[f"Dir::Etc::{option}"] = path
+    paths["Dir::Etc::netrc"] = apt.auth
+    if os.access(HOST_LOGINS_PARTS, os.R_OK):
+        paths["Dir::Etc::netrcparts"] = HOST_LOGINS_PARTS
     options = {
         **{name: os.fspath(path) for name, path in paths.items()},
         **OPTIONS,

@@ -52,7 +52,7 @@ def fetch_debs(
     a mirror is not reachable or too slow or the disk is full, WorkError if the mirror no longer has
     a package, or has it with other content.
     """
-    archives = dict(zip((source.id for source in apt.sources), apt.uris, strict=True))
+    archives = dict(zip((source.id for source in apt.sources), apt.shown_uris, strict=True))
     wanted = [
         Download(package, uri_of(package, archives), partial_path(folder, package))
         for package in packages

@@ -136,6 +136,16 @@ def test_a_file_without_an_end_does_not_fill_the_disk(
     assert check_pool(world) == wanted(lock)
 
 
+def test_the_password_of_a_mirror_is_no_argument(world: World, recipe: Recipe, lock: Lock) -> None:
+    world.server.login = "ada:s3cret@7"
+    with pytest.raises(WorkError, match="Unauthorized"):
+        fill(world, recipe, lock)
+    fill(world, recipe, lock, mirror=world.server.uri.replace("//", "//ada:s3cret%407@"))
+    assert check_pool(world) == wanted(lock)
+    assert any("apt-helper" in words for words in world.server.programs)
+    assert not any("s3cret" in words for words in world.server.programs)
+
+
 def test_a_mirror_that_is_down(world: World, recipe: Recipe, lock: Lock) -> None:
     with served(world.folder) as gone:
         mirror = gone.uri
