@@ -206,8 +206,6 @@ def stage(iso: LiveIso, live: Live, seed: dict[str, str], place: Path, *, linked
     if iso.squashfs:
         files.append((iso.squashfs, place / "filesystem.squashfs"))
     extract(iso, files)
-    for _, target in files:
-        target.chmod(0o644)
     for name, text in seed.items():
         (place / name).write_text(text, encoding="utf-8")
     (place / "boot.ipxe").write_text(render_boot_script(live), encoding="utf-8")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import stat
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,17 +91,26 @@ def list_files(path: Path) -> tuple[str, ...]:
             where=os.fspath(path),
             hint=GET_ISO,
         )
-    return tuple(name for line in done.stdout.splitlines() for name in shlex.split(line))
+    return tuple(shlex.split(done.stdout))  # a name may have a line end in it
 
 
 def extract(iso: LiveIso, files: Sequence[tuple[str, Path]]) -> None:
-    """Write files of the ISO to paths on the host.  Raises InputError if it is damaged."""
+    """Write files of the ISO to paths on the host, for all to read.
+
+    An ISO can have links and devices.  A link is made as it is, and would lead to a file of the
+    host, which would be served to everybody.  Raises InputError for these, and for a damaged ISO.
+    """
     words = [word for name, target in files for word in ("-extract", name, os.fspath(target))]
     try:
         run([*xorriso(iso.path), "-osirrox", "on", *words])
     except WorkError as error:
         what = f"is damaged: {last_complaint(str(error))}"
         raise InputError(what, where=os.fspath(iso.path), hint=GET_ISO) from error
+    for name, target in files:
+        found = target.lstat() if os.path.lexists(target) else None  # devices are left out
+        if found is None or not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            raise InputError(f"{name} in it is not a file", where=os.fspath(iso.path), hint=GET_ISO)
+        target.chmod(0o644)
 
 
 def xorriso(path: Path) -> list[str]:

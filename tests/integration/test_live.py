@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import stat
 import sys
 import time
 from pathlib import Path
@@ -241,3 +242,35 @@ def test_a_damaged_entry_says_what_to_do(tmp_path: Path, tree: Tree, ui: Ui) -> 
     with pytest.raises(ImagebuilderError, match="imagebuilder live remove u"):
         list_lives(tree)
     remove_live(tree, "u", ui)
+
+
+@pytest.mark.parametrize("layout", [CASPER, DEBIAN])
+@pytest.mark.parametrize("what", ["link", "fifo", "device", "folder"])
+def test_an_iso_cannot_give_away_a_file_of_the_host(
+    tmp_path: Path, tree: Tree, ui: Ui, layout: dict[str, bytes], what: str
+) -> None:
+    """Everybody on the nodes' network would be served what a link in it leads to."""
+    secret = tmp_path / "shadow"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    kernel = tmp_path / "evil.d" / next(name for name in layout if "vmlinuz" in name)
+    kernel.parent.mkdir(parents=True)
+    match what:
+        case "link":
+            kernel.symlink_to(secret)
+        case "fifo":
+            os.mkfifo(kernel)
+        case "device":
+            os.mknod(kernel, 0o600 | stat.S_IFBLK, os.makedev(7, 0))
+        case _:
+            kernel.mkdir()
+            (kernel / "more").symlink_to(secret)
+    others = {name: content for name, content in layout.items() if "vmlinuz" not in name}
+    with pytest.raises(InputError, match="in it is not a file"):
+        add_live(tree, make_iso(tmp_path / "evil.iso", others), ui, keys=KEYS)
+    assert (secret.stat().st_mode & 0o777, contents(tree)) == (0o600, [])
+
+
+def test_names_in_an_iso_are_read_whatever_they_are(tmp_path: Path, tree: Tree, ui: Ui) -> None:
+    odd = {f"casper/{name}": b"" for name in ("a'b", "a\nb", 'a"b', "a b", "\\", "-x", "\x1b[2J")}
+    add_live(tree, make_iso(tmp_path / "odd.iso", CASPER | odd), ui, keys=KEYS)
