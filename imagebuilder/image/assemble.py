@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from imagebuilder import __version__
-from imagebuilder.bootfiles import EARLY, INITRD, KERNEL
+from imagebuilder.bootfiles import EARLY, INITRD, KERNEL, RELEASE, check_made
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
 from imagebuilder.families.registry import family_of
@@ -45,8 +45,9 @@ def draft_image(
     """
     tree = work / "image"
     store.checkout(commit_of(store, plan.leaf), tree)
+    check_made(tree)  # also of a layer that an earlier version made
     kernel = ImageKernel(
-        (tree / "kernel-version").read_text().strip(),
+        (tree / RELEASE).read_text().strip(),
         vmlinuz=boot_file(tree / KERNEL),
         initrd=boot_file(tree / INITRD),
         early=boot_file(tree / EARLY) if (tree / EARLY).exists() else None,

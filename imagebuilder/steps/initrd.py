@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
-from imagebuilder.bootfiles import EARLY, INITRD
+from imagebuilder.bootfiles import EARLY, INITRD, check_made
 from imagebuilder.cpio import ALIGNED, measure_archives
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
@@ -75,6 +75,7 @@ class InitrdStep(Step):
             # (the store gives links and empty files whatever time it makes them at).
             env={"SOURCE_DATE_EPOCH": "0"},
         )
+        check_made(workspace.out)
         split_initrd(workspace.out)
 
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from imagebuilder.errors import HostError
+from imagebuilder.errors import HostError, WorkError
+from imagebuilder.files import write_file
 from imagebuilder.process import check_tools, run
 from imagebuilder.recipe.types import ModuleSigning
 from imagebuilder.store.upper import walk
@@ -61,10 +62,25 @@ def sign_modules(result: Path, signing: ModuleSigning) -> int:
         signed = sum(sign(path, signing, Path(scratch)) for path in find_modules(result))
     if signed:
         place = result / CERTIFICATE
+        check_folders(result, place.parent)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(ssl.PEM_cert_to_DER_cert(signing.certificate.read_text()))
-        place.chmod(0o644)
+        write_file(place, ssl.PEM_cert_to_DER_cert(signing.certificate.read_text()))
     return signed
+
+
+def check_folders(result: Path, folder: Path) -> None:
+    """Raise WorkError if a link of the build lies on the way from `result` to `folder`.
+
+    It would lead to a folder of the host.
+    """
+    for path in (folder, *folder.parents):
+        if path == result:
+            return
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
+            raise WorkError(
+                f"the build has left /{path.relative_to(result)}, which is not a folder",
+                hint="its program must make folders there, and no links",
+            )
 
 
 def find_modules(result: Path) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.bootfiles import check_made
 from imagebuilder.cpio import Entry, render_cpio
 from imagebuilder.errors import WorkError
 from imagebuilder.steps.initrd import split_initrd
@@ -74,3 +75,26 @@ def test_what_is_no_file_is_an_error(tmp_path: Path, what: str) -> None:
     with pytest.raises(WorkError, match="cannot be read"):
         split_initrd(tmp_path)
     assert outside.read_bytes() == MICROCODE + PACKED
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["vmlinuz", "kernel-version", "cmdline", "sbom.spdx.json", "manifest.json", "build.json"],
+)
+@pytest.mark.parametrize("what", ["a link", "a pipe", "a folder"])
+def test_nothing_but_boot_files_is_beside_an_initrd(tmp_path: Path, name: str, what: str) -> None:
+    """Root of the builder reads the first two, and writes the others."""
+    out = tmp_path / "out"
+    out.mkdir()
+    for each in ("vmlinuz", "kernel-version", "initrd.img"):
+        (out / each).write_bytes(b"x")
+    check_made(out)
+    (out / name).unlink(missing_ok=True)
+    if what == "a link":
+        (out / name).symlink_to("/etc/shadow")
+    elif what == "a pipe":
+        os.mkfifo(out / name)
+    else:
+        (out / name).mkdir()
+    with pytest.raises(WorkError, match=f"left '{name}' beside the initrd"):
+        check_made(out)

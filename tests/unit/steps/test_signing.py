@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import HostError
+from imagebuilder.errors import HostError, WorkError
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.types import ModuleSigning
 from imagebuilder.steps.signing import CERTIFICATE, MAGIC, check_signing, sign_modules
@@ -113,3 +113,28 @@ def test_a_key_with_a_password_is_refused_without_asking(
     run(["openssl", "rsa", "-aes256", "-passout", "pass:x", "-in", signing.key, "-out", locked])
     with pytest.raises(HostError, match="without a password"):
         check_signing(ModuleSigning(locked, signing.certificate, signing.digest))
+
+
+@pytest.mark.parametrize("link", ["usr/share", "usr/share/imagebuilder"])
+def test_a_folder_of_the_host_gets_no_certificate(
+    tmp_path: Path, signing: ModuleSigning, link: str
+) -> None:
+    out, host = make_result(tmp_path), tmp_path / "host"
+    host.mkdir()
+    (out / link).parent.mkdir(parents=True, exist_ok=True)
+    (out / link).symlink_to(host)
+    with pytest.raises(WorkError, match=f"has left /{link}, which is not a folder"):
+        sign_modules(out, signing)
+    assert [*host.iterdir()] == []
+
+
+def test_a_file_of_the_host_does_not_become_the_certificate(
+    tmp_path: Path, signing: ModuleSigning
+) -> None:
+    out, host = make_result(tmp_path), tmp_path / "host"
+    host.write_text("shadow")
+    (out / CERTIFICATE).parent.mkdir(parents=True)
+    (out / CERTIFICATE).symlink_to(host)
+    assert sign_modules(out, signing) == 1
+    assert host.read_text() == "shadow"
+    assert not (out / CERTIFICATE).is_symlink()
