@@ -9,6 +9,7 @@ its logs) is removed here, so engines stay interchangeable.
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from imagebuilder.families.apt.engines.request import BootstrapRequest
 from imagebuilder.families.apt.repository import make_repository
 from imagebuilder.families.protocol import Engine, Packages
 from imagebuilder.families.tool import Tool
+from imagebuilder.files import place_file
+from imagebuilder.root import Root
 from imagebuilder.store.upper import remove
 from imagebuilder.workspace import Workspace
 
@@ -72,25 +75,41 @@ def run_bootstrap(engine: str, first: Packages, workspace: Workspace) -> None:
 
 
 def remove_traces(tree: Path) -> None:
-    """Remove what the engine left besides packages, including below mount points."""
+    """Remove what the engine left besides packages, including below mount points.
+
+    Maintainer scripts have run in the tree, and this runs outside of the sandbox: symlinks lead
+    where they lead in the tree, never to files of the host.
+    """
+    root = Root(tree)
     for name in TRACES:
-        remove(tree / name)
+        remove_in(root, name)
     for name in WORD_SIZES:
-        folder = tree / "usr" / name
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-            remove(tree / name)
-    machine_id = tree / "etc/machine-id"
-    if machine_id.exists():  # a root belongs to no machine, and its layer must be reproducible
-        machine_id.chmod(0o644)
-        machine_id.write_text("")
-    resolver = tree / "etc/resolv.conf"
-    if not resolver.is_symlink():  # a link is the resolver's own, a file is the builder's
-        remove(resolver)
+        if root.is_dir(f"/usr/{name}") and not root.names(f"/usr/{name}"):
+            remove_in(root, f"usr/{name}")
+            remove_in(root, name)
+    if root.lies("/etc/machine-id"):  # a root belongs to no machine, and must be reproducible
+        remove_in(root, "etc/machine-id")
+        place_file(place_in(root, "etc/machine-id"), b"", 0o644)
+    if root.link_at("/etc/resolv.conf") == "":  # a link is the resolver's, a file the builder's
+        remove_in(root, "etc/resolv.conf")
     for name in ("proc", "sys"):
         # What is mounted there in a sandbox belongs to nobody, and an engine may have copied that.
-        if (tree / name).is_dir() and (tree / name).stat().st_uid == NOBODY:
-            os.chown(tree / name, 0, 0, follow_symlinks=False)
+        folder = tree / name
+        if folder.is_dir() and not folder.is_symlink() and folder.lstat().st_uid == NOBODY:
+            os.chown(folder, 0, 0, follow_symlinks=False)
     for name in ("dev", "run", "tmp"):
-        for entry in (tree / name).iterdir():
-            remove(entry)
+        for entry in root.names(f"/{name}"):
+            remove_in(root, f"{name}/{entry}")
+
+
+def place_in(root: Root, name: str) -> Path:
+    """The path out here of `name`, whose folder is there."""
+    folder = root.host(posixpath.dirname(f"/{name}"))
+    assert folder is not None
+    return folder / posixpath.basename(name)
+
+
+def remove_in(root: Root, name: str) -> None:
+    """Remove a file, folder or symlink of a root; nothing that is not there."""
+    if root.lies(f"/{name}"):
+        remove(place_in(root, name))

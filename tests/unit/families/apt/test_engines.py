@@ -173,6 +173,44 @@ def test_the_resolvers_own_link_stays(workspace: Workspace) -> None:
     assert link.is_symlink()
 
 
+@pytest.mark.parametrize("to_root", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    ["etc", "etc/apt", "etc/machine-id", "var", "var/lib", "usr", "dev", "run", "tmp", "proc"],
+)
+def test_nothing_of_the_host_goes(
+    tmp_path: Path, workspace: Workspace, name: str, *, to_root: bool
+) -> None:
+    """A maintainer script may put a link anywhere, and the builder cleans up as root."""
+    host, tree = tmp_path / "host", workspace.tree
+    for each in (*TRACES, "machine-id", "apt/sources.list", "lib/dpkg/available", "hostname"):
+        put(host / each, "kept")
+    for folder in ("etc", "var", "usr", "dev", "run", "tmp", "proc"):
+        (host / folder / "lib32").mkdir(parents=True, exist_ok=True)
+    for path in [*host.rglob("*")]:
+        path.chmod(0o700)
+    before = {path: path.stat().st_mode for path in host.rglob("*")}
+    for folder in ("etc", "var", "usr", "dev", "run", "tmp"):
+        (tree / folder).mkdir()
+    target = tree / name
+    if target.is_dir():
+        target.rmdir()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.symlink_to(host if to_root else host / name)
+    remove_traces(tree)
+    assert {path: path.stat().st_mode for path in host.rglob("*")} == before
+    assert all(path.read_text() for path in host.rglob("*") if path.is_file())
+
+
+def test_a_link_that_stays_in_the_root_is_followed(workspace: Workspace) -> None:
+    tree = workspace.tree
+    (tree / "run").mkdir()
+    put(tree / "var/tmp/trace")
+    (tree / "tmp").symlink_to("/var/tmp")
+    remove_traces(tree)
+    assert [*(tree / "var/tmp").iterdir()] == []
+
+
 def test_the_element_can_be_run(tmp_path: Path) -> None:
     scripts = [path for path in ELEMENTS.rglob("*") if path.is_file() and path.name[0].isdigit()]
     assert len(scripts) == 5
