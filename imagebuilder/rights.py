@@ -6,9 +6,12 @@ from __future__ import annotations
 import os
 import pwd
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
-from imagebuilder.errors import HostError, RootError
+from imagebuilder.errors import HostError, InputError, RootError
+
+MOST_LINKS = 40  # as the kernel (path_resolution(7))
 
 
 def check_root(doing: str) -> None:
@@ -60,9 +63,31 @@ def check_roots_alone(folder: Path) -> None:
                 )
 
 
+def check_links(path: Path, env: Mapping[str, str]) -> None:
+    """Raise InputError if another user left `path` as a symlink in a folder that all may write.
+
+    The kernel follows none there (protected_symlinks in proc_sys_fs(5)), but whoever finds out
+    where it leads has gone around that.  Links of the caller of sudo are ours.
+    """
+    caller, place = env.get("SUDO_UID", ""), path.absolute()
+    ours = {os.geteuid(), *([int(caller)] if caller.isdecimal() else ())}
+    for _ in range(MOST_LINKS):
+        if not place.is_symlink():
+            return
+        folder, owner = place.parent.stat(), place.lstat().st_uid
+        shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+        if shared and owner not in (*ours, folder.st_uid):
+            raise InputError(
+                f"is a link of {owner_of(place)} to {place.readlink()}",
+                where=os.fspath(place),
+                hint="name another file, in a folder that only you may write",
+            )
+        place = place.parent / place.readlink()
+
+
 def owner_of(path: Path) -> str:
     """The name or the number of the owner."""
-    number = path.stat().st_uid
+    number = path.lstat().st_uid
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

@@ -119,11 +119,14 @@ def write_text(path: Path, text: str) -> None:
 def write_whole(path: Path, text: str) -> None:
     """Replace or make a file in one step; a special file such as /dev/stdout is written directly.
 
-    Raises InputError for a folder, or if the parent folder does not exist, and OSError.
+    Raises InputError for a folder, another user's link in a folder such as /tmp, or if the parent
+    folder does not exist, and OSError.
     """
     from imagebuilder.errors import InputError
     from imagebuilder.files import write_file
+    from imagebuilder.rights import check_links
 
+    check_links(path, os.environ)
     if path.exists() and not path.is_file() and not path.is_dir():
         path.write_text(text, encoding="utf-8")
         return

@@ -334,3 +334,26 @@ def test_a_file_is_written_whole_and_a_pipe_is_written_to(tmp_path: Path) -> Non
     with pytest.raises(InputError, match="does not exist"):
         write_whole(tmp_path / "absent/page.html", "text")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "page.html"]
+
+
+@pytest.mark.root
+def test_a_link_of_another_user_is_not_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root writes its report into /tmp, where everybody may have put a link of that name."""
+    shared, target = tmp_path / "shared", tmp_path / "passwd"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    for link, to in (("page", target), ("own", shared / "page"), ("good", tmp_path / "made")):
+        (shared / link).symlink_to(to)
+    os.chown(shared / "page", 4321, 4321, follow_symlinks=False)
+    for name in ("page", "own"):
+        target.write_text("before")
+        with pytest.raises(InputError, match=r"is a link of user 4321 to .*passwd"):
+            write_whole(shared / name, "after")
+        assert target.read_text() == "before"
+    write_whole(shared / "good", "after")
+    assert (tmp_path / "made").read_text() == "after"
+    monkeypatch.setenv("SUDO_UID", "4321")
+    write_whole(shared / "page", "after")
+    assert target.read_text() == "after"
