@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from imagebuilder.nodes.files import refresh_menu
 from imagebuilder.process import run
 from imagebuilder.recipe.rules import NAME
 from imagebuilder.recipe.validate import quote
+from imagebuilder.settings import find_caller
 from imagebuilder.share import SHARE
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
@@ -100,7 +101,7 @@ def add_live(
     iso = read_iso(path)
     seed = seed_files(iso, name, keys, autoinstall)
     folder = tree.http / "live" / name
-    linked = iso.kind == CASPER and is_public(path)
+    linked = iso.kind == CASPER and is_public(path, os.environ)
     if not folder.exists():
         check_space(tree.path, iso, linked=linked)
     with ui.step(f"checksum of {path.name}"):
@@ -218,9 +219,15 @@ def stage(iso: LiveIso, live: Live, seed: dict[str, str], place: Path, *, linked
     sync_all((*place.iterdir(), place))
 
 
-def is_public(path: Path) -> bool:
-    """Whether a web server may read the file itself through a hard link."""
-    return bool(path.stat().st_mode & 0o004)
+def is_public(path: Path, env: Mapping[str, str]) -> bool:
+    """Whether a web server may read the file itself through a hard link.
+
+    Whoever may write to the file would change what nodes boot, so it is ours, or belongs to who
+    called sudo.
+    """
+    found, caller = path.stat(), find_caller(env)
+    ours = found.st_uid in (os.geteuid(), caller[0] if caller else os.geteuid())
+    return ours and found.st_mode & 0o026 == 0o004
 
 
 def place_iso(path: Path, target: Path, *, linked: bool) -> None:

@@ -274,3 +274,18 @@ def test_an_iso_cannot_give_away_a_file_of_the_host(
 def test_names_in_an_iso_are_read_whatever_they_are(tmp_path: Path, tree: Tree, ui: Ui) -> None:
     odd = {f"casper/{name}": b"" for name in ("a'b", "a\nb", 'a"b', "a b", "\\", "-x", "\x1b[2J")}
     add_live(tree, make_iso(tmp_path / "odd.iso", CASPER | odd), ui, keys=KEYS)
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "linked"),
+    [(0, 0o644, True), (4321, 0o644, False), (0, 0o666, False), (0, 0o664, False)],
+)
+def test_who_may_write_an_iso_cannot_change_what_nodes_boot(
+    tmp_path: Path, tree: Tree, ui: Ui, *, owner: int, mode: int, linked: bool
+) -> None:
+    iso = make_iso(tmp_path / "ubuntu.iso", CASPER)
+    os.chown(iso, owner, 0)
+    iso.chmod(mode)
+    served = add_live(tree, iso, ui, keys=KEYS).folder / "ubuntu.iso"
+    assert served.samefile(iso) is linked
+    assert (served.stat().st_uid, served.stat().st_mode & 0o777) == (0, 0o644)
