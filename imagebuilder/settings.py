@@ -170,7 +170,8 @@ def find_project(env: Mapping[str, str]) -> Path:
     here = Path.cwd()
     for place in (here, *here.parents):
         if (place / "recipes").is_dir():
-            check_owner(place, env)
+            if place != SHARE:  # whose program runs already
+                check_owner(place, env)
             return place
     return SHARE
 

@@ -60,3 +60,12 @@ def test_a_project_of_another_user_has_to_be_named(below: Path) -> None:
     assert load_settings({}, project=below).project == below
     called = {"SUDO_UID": "4321", "SUDO_GID": "4321"}
     assert load_settings(called).project == below
+
+
+@pytest.mark.root
+def test_a_checkout_whose_program_runs_needs_no_name(
+    below: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chown(below, 4321, 4321)
+    monkeypatch.setattr("imagebuilder.settings.SHARE", below)
+    assert load_settings({}).project == below
