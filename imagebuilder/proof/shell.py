@@ -16,8 +16,9 @@ from functools import cache
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
-# Larger files are archives with a script in front of them.
-MOST_BYTES = 1 << 20
+# Larger files are archives with a script in front of them.  The time that the parser takes grows
+# with the square of the number of here documents.
+MOST_BYTES, MOST_DOCUMENTS = 128 << 10, 500
 # What dash and bash do themselves (dash(1), "Builtins").
 SHELL = frozenset(
     (
@@ -86,7 +87,7 @@ def parse_shell(data: bytes, *, ends_on_errors: bool = False) -> ShellScript | N
 
     `ends_on_errors`: as if it began with `set -e`.
     """
-    if len(data) > MOST_BYTES:
+    if len(data) > MOST_BYTES or data.count(b"<<") > MOST_DOCUMENTS:
         return None
     program = Parser(grammar()).parse(data).root_node
     reading = ShellReading(data, ends_on_errors=ends_on_errors)

@@ -7,13 +7,12 @@ Vulkan: JSON with ICD.library_path, absolute, relative to the file, or a name fo
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from imagebuilder.decode import parse_object, reading
+from imagebuilder.decode import parse_json, parse_object, reading
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding, Level, Question
@@ -87,11 +86,11 @@ def chosen_drivers(root: Root) -> list[str] | None:
     if not text:
         return None
     try:
-        whole = cast("dict[str, Any]", json.loads(text))
+        whole = cast("dict[str, Any]", parse_json(text, SETTINGS))
         listed = [*whole.get("settings_array", ()), whole.get("settings") or {}]
         found = [each for each in listed if each.get("additional_drivers_use_exclusively")]
         drivers = [str(driver["path"]) for each in found for driver in each["additional_drivers"]]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (InputError, KeyError, TypeError, AttributeError):
         return None
     return drivers if found else None
 

@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from imagebuilder.decode import parse_json
+from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import Unit, find_unit
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.subject import Subject
+from imagebuilder.recipe.positions import parse_document
 from imagebuilder.root import Root
 
 DOCKER, DAEMON = "docker.service", "/etc/docker/daemon.json"
@@ -48,10 +47,11 @@ def prove_containers(subject: Subject) -> Iterator[Finding]:
 def prove_daemon(root: Root, docker: Unit | None) -> Iterator[Finding]:
     """Faults of daemon.json with which dockerd does not start."""
     try:
-        settings = json.loads(root.text(DAEMON) or "{}")
-    except ValueError as error:
-        what = f"dockerd does not start: {DAEMON} is no JSON ({error})"
-        yield SAY.fault(what, Evidence(DAEMON), hint="correct it: dockerd --validate")
+        settings = parse_json(root.text(DAEMON) or "{}", DAEMON)
+    except InputError as error:
+        what = f"dockerd does not start: {DAEMON} {error.faults[0].what}"
+        where = Evidence(DAEMON, said=error.faults[0].where)
+        yield SAY.fault(what, where, hint="correct it: dockerd --validate")
         return
     if not isinstance(settings, dict):
         return
@@ -62,16 +62,16 @@ def prove_daemon(root: Root, docker: Unit | None) -> Iterator[Finding]:
             what = f"dockerd does not start: {key} of {DAEMON} is also an option of {DOCKER} "
             what += f"({option})"
             hint = "keep one of them; a drop-in with ExecStart= twice replaces the unit's"
-            where = [Evidence(path) for path in docker.paths[-1:]] if docker else []
-            yield SAY.fault(what, Evidence(DAEMON, symbol=key), *where, hint=hint)
+            units = [Evidence(path) for path in docker.paths[-1:]] if docker else []
+            yield SAY.fault(what, Evidence(DAEMON, symbol=key), *units, hint=hint)
     runtimes = settings.get("runtimes")
     runtimes = runtimes if isinstance(runtimes, dict) else {}
     for name, runtime in runtimes.items():
-        path = runtime.get("path", "") if isinstance(runtime, dict) else ""
-        if path and not find_program(root, path):
+        path = runtime.get("path") if isinstance(runtime, dict) else None
+        if isinstance(path, str) and not find_program(root, path):
             what = f"Docker's runtime {name} starts no container: {path} is not in the image"
             yield SAY.fault(what, Evidence(DAEMON, symbol=name, said=path), hint="install it")
-    default = settings.get("default-runtime", "runc")
+    default = str(settings.get("default-runtime", "runc"))
     if default not in BUILT_IN and default not in runtimes:
         what = f"dockerd does not start: its default runtime {default} is not among its runtimes"
         hint = "let nvidia-ctk runtime configure write it, or remove that line"
@@ -87,7 +87,7 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
     """A fault of NVIDIA's toolkit if it leaves devices to a Docker that nobody tells of them."""
     try:
         settings = tomllib.loads(root.text(TOOLKIT))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         what = f"no container gets a card: {TOOLKIT} is no TOML ({error})"
         yield SAY.fault(what, Evidence(TOOLKIT), hint="write it with nvidia-ctk config")
         return
@@ -101,13 +101,12 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
 
 def prove_devices(root: Root, path: str) -> Iterator[Finding]:
     """A fault of a list of devices that names files which the image does not have."""
+    content = root.read(path) or b""
     try:
-        listed = YAML(typ="safe", pure=True).load(root.text(path))
-    except YAMLError as error:
-        what = f"no container gets the devices of {path}, which is not valid: {error}"
-        yield SAY.fault(what.splitlines()[0], Evidence(path), hint="write it again")
-        return
-    if not isinstance(listed, dict):
+        listed = parse_document(content, path).value if content.strip() else {}
+    except InputError as error:
+        what = f"no container gets the devices of {path}: {error.faults[0].what}"
+        yield SAY.fault(what, Evidence(path, said=error.faults[0].where), hint="write it again")
         return
     named = list(dict.fromkeys(paths_of(listed)))
     gone = [each for each in named if each.startswith(IN_IMAGE) and not root.lies(each)]

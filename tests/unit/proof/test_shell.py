@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from imagebuilder.proof.shell import MOST_BYTES, Consequence, parse_shell
+from imagebuilder.proof.shell import MOST_BYTES, MOST_DOCUMENTS, Consequence, parse_shell
 
 EXPECTED, IGNORED, ENDS = Consequence.EXPECTED, Consequence.IGNORED, Consequence.ENDS
 
@@ -107,6 +107,7 @@ def test_a_file_that_is_not_written_out_may_define_anything(text: str) -> None:
         "if true; then",
         "a=(1 2",
         "x" * (MOST_BYTES + 1),
+        "<<A\n" * (MOST_DOCUMENTS + 1),
         "(" * 5000 + "go" + ")" * 5000,
         "true && " * 5000 + "true",
     ],

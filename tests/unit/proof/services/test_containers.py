@@ -42,7 +42,7 @@ def test_what_dockerd_does_not_accept(settings: Any, why: str, tmp_path: Path) -
 
 def test_settings_that_are_no_json(tmp_path: Path) -> None:
     (found,) = told(tmp_path, {DAEMON: '{"hosts": [],}'})
-    assert found.startswith("dockerd does not start: /etc/docker/daemon.json is no JSON")
+    assert found.startswith("dockerd does not start: /etc/docker/daemon.json is damaged: not JSON")
     assert told(tmp_path, {DAEMON: ""}) == []
 
 
@@ -74,11 +74,24 @@ def test_devices_whose_files_are_not_there(kind: str, tmp_path: Path) -> None:
     assert told(tmp_path, {**files, **there}) == []
 
 
-@pytest.mark.parametrize("text", ["", "[]", "devices: 1", "containerEdits: {mounts: [1, {}]}"])
+@pytest.mark.parametrize("text", ["", "devices: 1", "containerEdits: {mounts: [1, {}]}"])
 def test_lists_of_devices_of_any_shape(text: str, tmp_path: Path) -> None:
     assert told(tmp_path, {"/etc/cdi/a.yaml": text}) == []
 
 
 def test_a_list_of_devices_that_is_not_valid(tmp_path: Path) -> None:
     (found,) = told(tmp_path, {"/etc/cdi/a.yaml": "a: [1"})
-    assert found.startswith("no container gets the devices of /etc/cdi/a.yaml")
+    assert found.startswith("no container gets the devices of /etc/cdi/a.yaml: not valid YAML")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (DAEMON, "[" * 100_000),
+        ("/etc/cdi/a.yaml", "a: " + "[" * 100_000),
+        ("/etc/cdi/a.yaml", "a: &a [x]\n" + "".join(f"b{n}: &b{n} [*a, *a]\n" for n in range(9))),
+        (TOOLKIT, "a = " + "[" * 100_000),
+    ],
+)
+def test_texts_that_are_too_deep(path: str, text: str, tmp_path: Path) -> None:
+    assert told(tmp_path, {path: text}) is not None
