@@ -337,6 +337,14 @@ class Family(Protocol):
         """
         ...
 
+    def is_upgrade(self, words: Sequence[str]) -> bool:
+        """Whether a command line, program first, upgrades the packages of a running system."""
+        ...
+
+    def find_upgrading(self, root: RootFiles) -> str:
+        """The file that lets the root's own timers upgrade packages, "" if none does."""
+        ...
+
     def is_kernel_headers(self, package: str) -> bool:
         """Whether `package` has the headers that modules are built with."""
         ...

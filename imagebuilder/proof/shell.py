@@ -60,11 +60,15 @@ class Consequence(IntEnum):
 
 @dataclass(frozen=True)
 class ShellCommand:
-    """A command, or a file that the script reads into itself; its line, from 1."""
+    """A command, or a file that the script reads into itself; its line, from 1.
+
+    `words` are the arguments, "" for those that are not written out.
+    """
 
     name: str
     line: int
     failure: Consequence
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -243,11 +247,11 @@ class ShellReading:
         elif name == "alias":
             self.aliases.update(word.partition("=")[0] for word in words)
         elif name in RUNNERS and first[:1] not in ("", "-") and not ASSIGNMENT.match(first):
-            self.commands.append(ShellCommand(first, line, failure))
+            self.commands.append(ShellCommand(first, line, failure, tuple(words[1:])))
         if name in self.bodies:
             self.call(name, failure)
         elif name and self.begins_word(node.child_by_field_name("name") or node):
-            self.commands.append(ShellCommand(name, line, failure))
+            self.commands.append(ShellCommand(name, line, failure, tuple(words)))
 
     def begins_word(self, node: Node) -> bool:
         """Whether a command does not begin within a word, as where the grammar takes a part of

@@ -18,6 +18,7 @@ from imagebuilder.families.apt.database import LIST_PACKAGES, STATUS, find_insta
 from imagebuilder.families.apt.hints import package_with
 from imagebuilder.families.apt.install import SET_UP, check_apt, run_install, unpack_source
 from imagebuilder.families.apt.kernel import find_kernel_release, is_kernel_package
+from imagebuilder.families.apt.upgrades import find_upgrading, is_upgrade
 from imagebuilder.families.protocol import (
     AnsibleSetup,
     Archives,
@@ -239,6 +240,12 @@ class AptFamily:
 
     def package_with(self, path: str) -> str:
         return package_with(path)
+
+    def is_upgrade(self, words: Sequence[str]) -> bool:
+        return is_upgrade(words)
+
+    def find_upgrading(self, root: RootFiles) -> str:
+        return find_upgrading(root)
 
     def is_kernel_headers(self, package: str) -> bool:
         return package.startswith("linux-headers-")

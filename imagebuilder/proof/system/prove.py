@@ -16,11 +16,13 @@ from imagebuilder.proof.system.helpers import prove_helpers
 from imagebuilder.proof.system.manager import prove_journal, prove_manager
 from imagebuilder.proof.system.network import prove_network
 from imagebuilder.proof.system.openssl import prove_openssl
+from imagebuilder.proof.system.options import prove_options
 from imagebuilder.proof.system.processors import prove_processors
 from imagebuilder.proof.system.scripts import prove_scripts
 from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.proof.system.start import prove_listeners, prove_ports, prove_start
 from imagebuilder.proof.system.unread import prove_read
+from imagebuilder.proof.system.upgrades import prove_upgrades
 from imagebuilder.proof.systemd import read_startup
 
 # They merge extensions over /usr, /opt and /etc.
@@ -43,6 +45,8 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_helpers(subject, startup)
     yield from prove_scripts(subject, startup)
     yield from prove_read(subject)
+    yield from prove_upgrades(subject, startup)
+    yield from prove_options(subject, startup)
     yield from prove_manager(subject, startup)
     yield from prove_processors(subject, startup)
     yield from prove_sleep(subject, startup)

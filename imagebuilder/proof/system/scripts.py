@@ -31,6 +31,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.pythons import PythonScript, prove_python_scripts
 from imagebuilder.proof.system.unread import READ, site_files
+from imagebuilder.proof.system.upgrades import prove_upgrade
 from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
 
 SHELLS = frozenset(("sh", "dash", "bash"))
@@ -204,6 +205,10 @@ class ScriptReading:
             yield from self.prove_commands()
 
     def prove_commands(self) -> Iterator[Finding]:
+        for command in self.script.commands if self.script else ():
+            where = Evidence(self.program.path, said=f"line {command.line}")
+            words = (command.name, *command.words)
+            yield from prove_upgrade(self.subject, self.program.said, words, where)
         for command, why in self.missing():
             ends = self.program.matters and command.failure == Consequence.ENDS
             does = "ends at" if ends else "cannot do what it says in"

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of a site's command lines that their program does not have.
+
+After an update a daemon ends at a flag that it no longer knows.  A program compares options with
+their names, so each is a text in it or in a library that it loads: one that is nowhere there is no
+option of it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+from imagebuilder.elf import MAGIC, read_needs
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.services.environment import environment_of, expanded, files_of
+from imagebuilder.proof.services.start import PATH
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import LoadedUnit, Startup
+from imagebuilder.root import Root
+
+KEYS = ("ExecStartPre", "ExecStart")
+OPTION = re.compile(r"--([A-Za-z][\w-]{2,})")
+# Their options may be those of what they run, or be read by code that is not in the program.
+RUNNERS = re.compile(
+    r"(ba|da|k|z)?sh|(python|perl|ruby|node|lua)[\d.]*|java|env|busybox|uv|npx|xargs|ssh|mpirun|"
+    r"docker|podman|nerdctl|ctr|crictl|ip|nsenter|unshare|chroot|bwrap|sudo|su|runuser|setpriv|"
+    r"numactl|taskset|chrt|nice|ionice|timeout|stdbuf|flock|systemd-\w+|dbus-run-session"
+)
+# What libraries of C and frameworks have for every program.
+EVERY = frozenset(("help", "usage", "version"))
+PASSES_ON = re.compile(rb"\$[@*]|\$\{[@*]")
+LIBRARIES = ("/usr/lib/*", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib64")
+# Libraries of the compiler and of C read no options, but have many words.
+PLAIN = re.compile(r"(ld-linux|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|resolv)\.so).*")
+MOST = 60  # libraries of a program
+
+
+def prove_options(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of options that a program does not have; a warning if it has none of the line's."""
+    engines = {engine.unit for engine in subject.expectations.engines}
+    for unit in startup.starting():
+        sources = [*unit.paths, *files_of(subject.root, unit)]
+        if unit.name in engines or all(path in subject.shipped for path in sources):
+            continue
+        environment = environment_of(subject, unit)
+        for key in KEYS:
+            for words in unit.commands.get(key, ()):
+                command = expanded(words, environment)
+                yield from prove_command(subject.root, unit, key, command)
+
+
+def prove_command(
+    root: Root, unit: LoadedUnit, key: str, words: Sequence[str]
+) -> Iterator[Finding]:
+    program = find_program(root, words[0]) if words else ""
+    names = list(dict.fromkeys(options_of(root, words[1:])))
+    if not program or not names or RUNNERS.fullmatch(posixpath.basename(program)):
+        return
+    texts = texts_of(root, program)
+    unknown = [name for name in names if texts and not any(has(name, text) for text in texts)]
+    for name in unknown:
+        say = SAY.fault if len(unknown) < len(names) else SAY.warning
+        what = f"{unit.name} does not start: {program} has no option --{name} ({key}=)"
+        evidence = Evidence((unit.paths or (program,))[-1], said=f"--{name}")
+        yield say(what, evidence, hint="remove it, or look up its new name with --help")
+
+
+def options_of(root: Root, words: Sequence[str]) -> Iterator[str]:
+    """The names of long options, up to what another program gets."""
+    for word in takewhile(lambda word: word != "--" and not root.is_file(word), words):
+        if (found := OPTION.match(word)) and found[1] not in EVERY:
+            yield found[1]
+
+
+def find_program(root: Root, name: str) -> str:
+    paths = [name] if name.startswith("/") else [f"{folder}/{name}" for folder in PATH.split(":")]
+    return next(filter(root.is_file, paths), "")
+
+
+def texts_of(root: Root, program: str) -> list[bytes]:
+    """The program and the libraries that it loads; none if it may get options from elsewhere."""
+    first = root.read(program) or b""
+    if not first.startswith(MAGIC):
+        is_script = first.startswith(b"#!") and b"sh" in first.partition(b"\n")[0]
+        return [first] if is_script and not PASSES_ON.search(first) else []
+    found, queue = {program: first}, [program]
+    while queue:
+        host = root.host(queue.pop())
+        needs = read_needs(host) if host else None
+        for name in needs.needed if needs else ():
+            if PLAIN.fullmatch(name):
+                continue
+            path = next((p for folder in LIBRARIES for p in root.glob(f"{folder}/{name}")), "")
+            if not path or len(found) > MOST:
+                return []
+            if path not in found:
+                found[path] = root.read(path) or b""
+                queue.append(path)
+    return list(found.values())
+
+
+def has(name: str, text: bytes) -> bool:
+    """Whether an option can be one of a program: also as `no_name`, or negated."""
+    plain = name.removeprefix("no-")
+    return any(each.encode() in text for each in (name, plain, plain.replace("-", "_")))

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What upgrades packages of a running node: it is then no longer what was proved.
+
+Its libraries no longer fit the kernel and the driver that it booted, and what it writes lies in its
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.privileges.searched import CRON, SPOOL
+from imagebuilder.proof.privileges.sudo import lines_of
+from imagebuilder.proof.services.confinement import said_in
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import STARTING, Startup
+
+HINT = "remove it; lock and build the image again for new packages (nightly does both)"
+
+
+def prove_upgrades(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings of units, jobs of cron and settings of the package manager."""
+    for unit in startup.starting():
+        for key in STARTING:
+            for words in unit.commands.get(key, ()):
+                where = said_in(subject.root, unit, key)
+                yield from prove_upgrade(subject, unit.name, words, where)
+    for line in lines_of(subject.root, (*CRON, SPOOL)):
+        fields = line.text.split()
+        if any(subject.family.is_upgrade(fields[place:]) for place in range(len(fields))):
+            where = Evidence(line.path, said=f"line {line.number}")
+            yield upgrades(f"{line.path} runs {' '.join(fields)}", where)
+    if path := subject.family.find_upgrading(subject.root):
+        yield upgrades(f"{path} lets timers upgrade packages", Evidence(path))
+
+
+def prove_upgrade(
+    subject: Subject, said: str, words: Sequence[str], where: Evidence
+) -> Iterator[Finding]:
+    """A warning of a command in a script that something starts."""
+    if subject.family.is_upgrade(words):
+        yield upgrades(f"{said} runs {' '.join(words)}", where)
+
+
+def upgrades(what: str, where: Evidence) -> Finding:
+    effect = "the node is then no longer the image that was proved"
+    return SAY.warning(f"{what}: {effect}", where, hint=HINT)

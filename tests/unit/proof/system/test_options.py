@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that programs of a site's services do not have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.families.shipped import ShippedFile
+from imagebuilder.image.proof import Level
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system.options import prove_options
+from imagebuilder.proof.systemd import LoadedUnit, Startup
+from tests.faults.elf import library, program
+from tests.unit.proof.trees import Content, make_tree, subject
+
+UNIT, SETTINGS = "/etc/systemd/system/a.service", "/etc/default/a"
+PROGRAM, LIBRARY = "/usr/bin/daemon", "/usr/lib/x86_64-linux-gnu/liboptions.so.1"
+FILES: Mapping[str, Content] = {
+    UNIT: "[Service]\n",
+    PROGRAM: program("liboptions.so.1") + b"\0listen-address\0log_level\0",
+    LIBRARY: library(LIBRARY) + b"\0tls-cert\0",
+    "/usr/bin/script": "#!/bin/sh\ncase $1 in --once) ;; esac\n",
+    "/usr/bin/wrapper": '#!/bin/sh\nexec daemon "$@"\n',
+    "/usr/bin/tool.py": "#!/usr/bin/python3\n",
+    "/usr/bin/other": program(),
+}
+
+
+def told(root: Path, line: str, settings: str = "", **shipped: str) -> list[tuple[Level, str]]:
+    files = {**FILES, SETTINGS: settings} if settings else FILES
+    given: Subject = subject(make_tree(root, files))
+    given.__dict__["shipped"] = {path: ShippedFile("a") for path in shipped.values()}
+    values = {"Unit Load State": ("loaded",), "EnvironmentFile": (SETTINGS,) if settings else ()}
+    unit = LoadedUnit("a.service", (UNIT,), values, {"ExecStart": (tuple(line.split()),)})
+    startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
+    return [(each.level, each.what) for each in prove_options(given, startup)]
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "option"),
+    [
+        (f"{PROGRAM} --listen-address=:1 --network-plugin=cni", Level.FAULT, "network-plugin"),
+        (f"{PROGRAM} --network-plugin cni", Level.WARNING, "network-plugin"),
+        ("daemon --listen-address :1 --network-plugin cni", Level.FAULT, "network-plugin"),
+        ("/usr/bin/script --once --twice", Level.FAULT, "twice"),
+    ],
+)
+def test_an_option_that_is_nowhere(line: str, level: Level, option: str, tmp_path: Path) -> None:
+    program = line.split()[0] if line.startswith("/") else PROGRAM
+    said = f"a.service does not start: {program} has no option --{option} (ExecStart=)"
+    assert told(tmp_path, line) == [(level, said)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{PROGRAM} --listen-address=:1 --log-level info --no-tls-cert",
+        f"{PROGRAM} --listen-address.more x --help -x value",
+        f"{PROGRAM} --listen-address=:1 /usr/bin/other --network-plugin",
+        f"{PROGRAM} -- --network-plugin",
+        "/usr/bin/wrapper --network-plugin",
+        "/usr/bin/tool.py --network-plugin",
+        "/usr/bin/env --network-plugin",
+        "/usr/bin/gone --network-plugin",
+    ],
+)
+def test_options_that_a_program_may_have(line: str, tmp_path: Path) -> None:
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/env").write_bytes(b"\x7fELF")
+    assert told(tmp_path, line) == []
+
+
+def test_a_program_whose_library_is_not_found_may_have_any_option(tmp_path: Path) -> None:
+    make_tree(tmp_path, FILES)
+    (tmp_path / LIBRARY.lstrip("/")).rename(tmp_path / "away")
+    files = {path: content for path, content in FILES.items() if path != LIBRARY}
+    given = subject(make_tree(tmp_path, files))
+    given.__dict__["shipped"] = {}
+    words = (PROGRAM, "--network-plugin")
+    unit = LoadedUnit(
+        "a.service", (UNIT,), {"Unit Load State": ("loaded",)}, {"ExecStart": (words,)}
+    )
+    startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
+    assert list(prove_options(given, startup)) == []
+
+
+def test_options_of_a_settings_file_for_a_unit_of_a_package(tmp_path: Path) -> None:
+    line, settings = f"{PROGRAM} --listen-address=:1 $MORE", 'MORE="--network-plugin=cni"\n'
+    assert len(told(tmp_path, line, settings, unit=UNIT)) == 1
+    assert told(tmp_path, line, settings, unit=UNIT, file=SETTINGS) == []
