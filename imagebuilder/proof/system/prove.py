@@ -17,6 +17,7 @@ from imagebuilder.proof.system.manager import prove_journal, prove_manager
 from imagebuilder.proof.system.network import prove_network
 from imagebuilder.proof.system.openssl import prove_openssl
 from imagebuilder.proof.system.options import prove_options
+from imagebuilder.proof.system.paths import prove_paths
 from imagebuilder.proof.system.processors import prove_processors
 from imagebuilder.proof.system.scripts import prove_scripts
 from imagebuilder.proof.system.sleep import prove_sleep
@@ -44,6 +45,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_start(subject, startup)
     yield from prove_helpers(subject, startup)
     yield from prove_scripts(subject, startup)
+    yield from prove_paths(subject, startup)
     yield from prove_read(subject)
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)

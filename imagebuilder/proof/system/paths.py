@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders and files without which systemd does not start a site's service.
+
+A path of ReadWritePaths= and the like that is not there ends the service with 226/NAMESPACE, a
+working directory with 200/CHDIR (systemd.exec(5)).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Finding
+from imagebuilder.proof.services.confinement import said_in
+from imagebuilder.proof.services.start import appears_later
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import LoadedUnit, Startup
+from imagebuilder.proof.tmpfiles import read_tmpfiles
+
+NEEDED = (
+    "ReadWritePaths", "ReadOnlyPaths", "InaccessiblePaths", "ExecPaths", "NoExecPaths",
+    "BindPaths", "BindReadOnlyPaths", "WorkingDirectory", "RootDirectory",
+)  # fmt: skip
+# Settings with one path, before which systemd-analyze leaves out the -.
+WHOLE = ("WorkingDirectory", "RootDirectory")
+# Folders that systemd makes before a service starts, and where.
+MADE = {
+    "RuntimeDirectory": "/run",
+    "StateDirectory": "/var/lib",
+    "CacheDirectory": "/var/cache",
+    "LogsDirectory": "/var/log",
+    "ConfigurationDirectory": "/etc",
+}
+# Kinds of lines of tmpfiles.d(5) that make the path.
+MAKES = re.compile(r"[dDqQvfFCpLcb]")
+
+
+def prove_paths(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of paths that are neither in the image nor made when a node boots."""
+    units = list(startup.starting())
+    made = {line.path.rstrip("/") for line in read_tmpfiles(subject.root) if MAKES.match(line.kind)}
+    made |= {f"{top}/{word}" for unit in units for key, top in MADE.items()
+             for value in unit.words(key) for word in [value.partition(":")[0]]}  # fmt: skip
+    for unit in units:
+        for key in NEEDED:
+            where = said_in(subject.root, unit, key)
+            is_optional = where.said.partition("=")[2].lstrip().startswith("-")
+            if where.path in subject.shipped or (key in WHOLE and is_optional):
+                continue
+            for path in missing(subject, unit, key):
+                if not any(is_below(other, path) for other in made):
+                    what = f"{unit.name} does not start: {path} is not in the image ({key}=)"
+                    hint = f"make it: StateDirectory=, tmpfiles.d(5), or {key}=-{path} if it may "
+                    hint += "be missing"
+                    yield SAY.fault(what, where, hint=hint)
+
+
+def missing(subject: Subject, unit: LoadedUnit, key: str) -> Iterator[str]:
+    """The paths of a setting that must be there, and that the image does not have."""
+    for word in unit.words(key):
+        path = word.removeprefix("+").partition(":")[0].rstrip("/")
+        is_sure = path.startswith("/") and "%" not in path and "$" not in path
+        if is_sure and not subject.root.lies(path) and not appears_later(subject, f"{path}/"):
+            yield path
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is `folder` or below it: who makes a path makes its folders."""
+    return path == folder or path.startswith(f"{folder}/")
