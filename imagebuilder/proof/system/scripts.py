@@ -169,7 +169,7 @@ class ScriptReading:
         if posixpath.basename(named) not in SHELLS:
             return ""
         found = self.subject.root.resolve(named if "/" in named else f"/bin/{named}")
-        return posixpath.basename(found or "")
+        return name if (name := posixpath.basename(found or "")) in SHELLS else ""
 
     @cached_property
     def python(self) -> PythonScript | None:
