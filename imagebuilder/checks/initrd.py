@@ -19,8 +19,9 @@ MODULE = re.compile(r"\.ko(\.(xz|zst|gz))?$")
 PLACE = "/tmp/initrd"
 # Drivers of NICs that nodes boot from, if the kernel has them; as in overlays/netboot.
 NIC_DRIVERS = (
-    "atlantic", "bnxt_en", "e1000", "e1000e", "i40e", "ice", "igb", "igc", "ixgbe", "mlx4_en",
-    "mlx5_core", "r8152", "r8169", "tg3", "virtio_net",
+    "asix", "atlantic", "ax88179_178a", "bnxt_en", "cdc_ether", "cdc_ncm", "e1000", "e1000e",
+    "i40e", "ice", "igb", "igc", "ixgbe", "mlx4_en", "mlx5_core", "r8152", "r8169", "tg3",
+    "virtio_net",
 )  # fmt: skip
 ROOT_DRIVERS = ("erofs", "loop", "nfs", "nfsv3", "nfsv4", "overlay", "squashfs")
 # Lines that imagebuilder.secret checks.

@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from imagebuilder.checks.initrd import NIC_DRIVERS
 from imagebuilder.detect import PciDevice
 from imagebuilder.nodes.evidence.seen import PCI
 from imagebuilder.process import run
 from imagebuilder.share import SHARE
 from tests.unit.test_detect import ASPEED, HALO, MI300X, NIC, NPU, put_devices
 
-MODULE = SHARE / "overlays/netboot/files/usr/lib/dracut/modules.d/99imagebuilder"
+OVERLAY = SHARE / "overlays/netboot"
+MODULE = OVERLAY / "files/usr/lib/dracut/modules.d/99imagebuilder"
+# Modules beside those of NICs: the buses that these hang on.
+BUSES = {"virtio_pci", "xhci_hcd", "xhci_pci", "xhci_pci_renesas", "ehci_pci", "hostonly"}
 # The hook with a folder of ours for PCI's, and for the library what shows what it would report.
 TRIAL = """\
 ib_run=$1
@@ -171,3 +176,13 @@ def test_what_a_slow_server_has_not_taken_is_told_again(
 def test_a_boot_goes_on_where_nothing_can_be_written(tmp_path: Path) -> None:
     told = stages_told(tmp_path, "", "sed() { return 4; }")
     assert told == ["initrd"] * 3, "the same report before each of the others"
+
+
+def test_the_drivers_of_nics_are_the_same_everywhere() -> None:
+    setup = MODULE.parent / "05kernel-network-modules/module-setup.sh"
+    groups = re.findall(r"    # \d\. (\w+).*\n((?:    [^#].*\n)+)", setup.read_text())
+    words = {word for name, text in groups if name in ("Boards", "USB") for word in text.split()}
+    drivers = {word for word in words if re.fullmatch(r"[a-z]\w+", word)} - BUSES - {"instmods"}
+    assert drivers == set(NIC_DRIVERS)
+    readme = (OVERLAY / "README.md").read_text()
+    assert [name for name in NIC_DRIVERS if not re.search(rf"\b{name}\b", readme)] == []
