@@ -66,14 +66,16 @@ def prove_access(subject: Subject) -> Iterator[Finding]:
 
 
 def as_owned(subject: Subject, device: Device, accounts: Accounts) -> Device:
-    """The device with the group from the image's rules, if all its users are in that group.
+    """The device with the group from the image's rules, if all its users are in that group; also a
+    device that is declared for everybody.
 
     AMD's installer gives its nodes to video, the distributions give them to render.
     """
     node = node_of(subject.root, device.path, subject.cmdline, subject.chips)
     group, users = accounts.group(node.group), subject.expectations.users
     shared = users and all(group in accounts.groups_of(user) for user in users)
-    return replace(device, group=group) if device.group and shared and node.for_group else device
+    is_owned = shared and node.for_group and (device.group or not node.for_all)
+    return replace(device, group=group) if is_owned else device
 
 
 def undeclared(subject: Subject) -> Iterator[Device]:

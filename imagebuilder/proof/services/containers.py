@@ -26,6 +26,7 @@ BUILT_IN = frozenset(("runc", "io.containerd.runc.v2"))
 TOOLKIT, CLI, NO_CGROUPS = (
     "/etc/nvidia-container-runtime/config.toml", "nvidia-container-cli", "no-cgroups",
 )  # fmt: skip
+CONTAINERD, KUBELET = "/etc/containerd/config.toml", "kubelet.service"
 # Specifications of devices for containers (Container Device Interface, "CDI JSON Specification").
 DEVICES = ("/etc/cdi/*.json", "/etc/cdi/*.yaml")
 IN_IMAGE = ("/usr/", "/opt/", "/bin/", "/sbin/", "/lib/", "/lib64/")
@@ -40,6 +41,8 @@ def prove_containers(subject: Subject) -> Iterator[Finding]:
         yield from prove_daemon(root, docker)
     if root.is_file(TOOLKIT) and docker:
         yield from prove_toolkit(root)
+    if root.is_file(CONTAINERD) and find_unit(root, KUBELET):
+        yield from prove_cri(root)
     for path in (path for pattern in DEVICES for path in root.glob(pattern)):
         yield from prove_devices(root, path)
 
@@ -97,6 +100,22 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
         what += "containers without root"
         evidence = Evidence(TOOLKIT, CLI, NO_CGROUPS, f"{NO_CGROUPS} = true")
         yield SAY.fault(what, evidence, hint=f"set {NO_CGROUPS} = false")
+
+
+def prove_cri(root: Root) -> Iterator[Finding]:
+    """A fault of containerd without the part that the kubelet asks, as Docker's package sets it."""
+    try:
+        disabled = tomllib.loads(root.text(CONTAINERD)).get("disabled_plugins")
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        what = f"containerd does not start: {CONTAINERD} is no TOML ({error})"
+        yield SAY.fault(what, Evidence(CONTAINERD), hint="containerd config default writes one")
+        return
+    if isinstance(disabled, list) and {"cri", "io.containerd.grpc.v1.cri"} & set(
+        map(str, disabled)
+    ):
+        what = f"the kubelet finds no runtime: disabled_plugins of {CONTAINERD} has cri"
+        evidence = Evidence(CONTAINERD, symbol="disabled_plugins")
+        yield SAY.fault(what, evidence, hint="remove it from that list")
 
 
 def prove_devices(root: Root, path: str) -> Iterator[Finding]:

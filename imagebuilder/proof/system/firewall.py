@@ -30,10 +30,24 @@ ANSWERS = re.compile(
     re.MULTILINE,
 )
 MOST_FILES = 50
+UFW, UFW_CONFIG, UFW_DEFAULTS = "ufw.service", "/etc/ufw/ufw.conf", "/etc/default/ufw"
+UFW_RULES = ("/etc/ufw/user.rules", "/etc/ufw/before.rules")
+UFW_ON = re.compile(r"^\s*ENABLED=[\"']?yes", re.MULTILINE | re.IGNORECASE)
+UFW_DROPS = re.compile(r"^\s*DEFAULT_INPUT_POLICY=[\"']?(DROP|REJECT)\b.*$", re.MULTILINE)
+# Rules that ufw writes: of all packages from somewhere, and of ports of TCP.
+UFW_ACCEPTS = re.compile(r"^-A ufw-user-input (-s \S+ )?-j ACCEPT$", re.MULTILINE)
+UFW_OPENS = re.compile(
+    r"^-A ufw-(?:user|before)-input\b(?!.*-p udp).*--dports? (\d{1,5}(?:[:,]\d{1,5})*)\b.*"
+    r"-j (?:ACCEPT|ufw-user-limit(?:-accept)?)\b",
+    re.MULTILINE,
+)
+SSHD_FILES = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
+SSHD_PORT, SSH = re.compile(r"^\s*Port\s+(\d{1,5})", re.IGNORECASE | re.MULTILINE), "22"
 
 
 def prove_firewall(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults only."""
+    yield from prove_ufw(subject.root, startup)
     for name in sorted(startup.jobs & startup.units.keys()):
         unit = startup.units[name]
         words = [word for commands in unit.commands.get("ExecStart", ()) for word in commands]
@@ -48,6 +62,35 @@ def prove_firewall(subject: Subject, startup: Startup) -> Iterator[Finding]:
                 what += f"names and time ({path} has no rule for established connections)"
                 hint = "accept them before everything else: `ct state established,related accept`"
                 yield SAY.fault(what, Evidence(path, said=" ".join(drops[0].split())), hint=hint)
+
+
+def prove_ufw(root: Root, startup: Startup) -> Iterator[Finding]:
+    """A fault of ufw(8) if it drops what comes in, and lets nobody in by ssh."""
+    drops = UFW_DROPS.search(root.text(UFW_DEFAULTS))
+    is_on = UFW_ON.search(root.text(UFW_CONFIG)) and UFW in startup.jobs
+    rules = "".join(map(root.text, UFW_RULES))
+    if not drops or not is_on or UFW_ACCEPTS.search(rules) or opens(rules, ssh_ports(root)):
+        return
+    what = f"ufw drops what comes in, and no rule of {UFW_RULES[0]} lets ssh in: nobody can log in"
+    where = Evidence(UFW_DEFAULTS, said=drops[0].strip())
+    yield SAY.fault(what, where, hint="ufw allow OpenSSH, when the image is built")
+
+
+def ssh_ports(root: Root) -> frozenset[str]:
+    """The ports of sshd, as its files say them."""
+    files = [path for pattern in SSHD_FILES for path in root.glob(pattern)]
+    found = {port for path in files for port in SSHD_PORT.findall(root.text(path))}
+    return frozenset(found or {SSH})
+
+
+def opens(rules: str, ports: frozenset[str]) -> bool:
+    """Whether a rule accepts one of these ports of TCP, alone, in a list or in a range."""
+    for listed in UFW_OPENS.findall(rules):
+        for part in listed.split(","):
+            first, _, last = part.partition(":")
+            if any(int(first) <= int(port) <= int(last or first) for port in ports):
+                return True
+    return False
 
 
 def read_rules(root: Root, path: str) -> str:

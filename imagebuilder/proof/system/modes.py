@@ -15,13 +15,14 @@ from imagebuilder.proof.system import SAY
 
 ROOT = "root"
 OTHERS_MAY_READ, OTHERS_MAY_WRITE = 0o077, 0o022
+KEYS, NO_KEY = "/etc/ssh/authorized_keys", "no key in it is accepted"
 
 
 @dataclass(frozen=True)
 class StrictFile:
     """Files (a glob) that `program` refuses if they are not `owner`'s or others `may` use them.
 
-    `effect` is what follows.
+    `effect` is what follows; without `owner` any is accepted.
     """
 
     pattern: str
@@ -40,6 +41,10 @@ STRICT = (
     StrictFile("/etc/cron.d/*", "cron", ROOT, OTHERS_MAY_WRITE, "its jobs never run"),
     StrictFile("/etc/logrotate.d/*", "logrotate", ROOT, OTHERS_MAY_WRITE, "its logs only grow"),
     StrictFile("/etc/ssh/ssh_host_*_key", "sshd", ROOT, OTHERS_MAY_READ, "sshd has one key less"),
+    StrictFile(KEYS, "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
+    StrictFile(f"{KEYS}/*", "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
+    StrictFile("/root/.ssh/authorized_keys", "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
+    StrictFile("/home/*/.ssh/authorized_keys", "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
     StrictFile("/root/.ssh/id_*[!b]", "ssh", ROOT, OTHERS_MAY_READ, "the key is not used"),
     StrictFile(
         "/etc/NetworkManager/system-connections/*", "NetworkManager", ROOT, OTHERS_MAY_READ,
@@ -62,11 +67,12 @@ def prove_modes(subject: Subject) -> Iterator[Finding]:
             others = "read" if strict.may == OTHERS_MAY_READ else "write"
             if mode & strict.may:
                 why = f"others than its owner may {others} it (mode {mode:04o})"
-            elif wanted is not None and info.st_uid != wanted:
+            elif strict.owner and wanted is not None and info.st_uid != wanted:
                 why = f"it belongs to uid {info.st_uid} and not to {strict.owner}"
             else:
                 continue
             what = f"{strict.program} refuses {path}, because {why}: {strict.effect}"
             said = f"mode {mode:04o}, owner {info.st_uid}"
-            hint = f"give it to {strict.owner}, with a mode such as 0600 (overlay key files:)"
+            who = strict.owner or "its account"
+            hint = f"give it to {who}, with a mode such as 0600 (overlay key files:)"
             yield SAY.fault(what, Evidence(path, said=said), hint=hint)

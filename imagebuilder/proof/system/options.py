@@ -15,6 +15,7 @@ from itertools import takewhile
 
 from imagebuilder.elf import MAGIC, read_needs
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.say import some
 from imagebuilder.proof.services.environment import environment_of, expanded, files_of
 from imagebuilder.proof.services.start import PATH
 from imagebuilder.proof.subject import Subject
@@ -62,11 +63,17 @@ def prove_command(
         return
     texts = texts_of(root, program)
     unknown = [name for name in names if texts and not any(has(name, text) for text in texts)]
+    hint = "remove it, or look up its new name with --help"
+    place = (unit.paths or (program,))[-1]
+    if unknown and len(unknown) == len(names):
+        # A program that is packed, or a wrapper, has none of its options as a text.
+        listed = some(f"--{name}" for name in names)
+        what = f"{unit.name} may not start: {program} does not have the text of {listed} ({key}=)"
+        yield SAY.warning(what, Evidence(place, said=listed), hint=hint)
+        return
     for name in unknown:
-        say = SAY.fault if len(unknown) < len(names) else SAY.warning
         what = f"{unit.name} does not start: {program} has no option --{name} ({key}=)"
-        evidence = Evidence((unit.paths or (program,))[-1], said=f"--{name}")
-        yield say(what, evidence, hint="remove it, or look up its new name with --help")
+        yield SAY.fault(what, Evidence(place, said=f"--{name}"), hint=hint)
 
 
 def options_of(root: Root, words: Sequence[str]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from imagebuilder.proof.system.openssl import prove_openssl
 from imagebuilder.proof.system.options import prove_options
 from imagebuilder.proof.system.paths import prove_paths
 from imagebuilder.proof.system.processors import prove_processors
+from imagebuilder.proof.system.reach import prove_reach
 from imagebuilder.proof.system.scripts import prove_scripts
 from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.proof.system.start import prove_listeners, prove_ports, prove_start
@@ -46,6 +47,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_helpers(subject, startup)
     yield from prove_scripts(subject, startup)
     yield from prove_paths(subject, startup)
+    yield from prove_reach(subject, startup)
     yield from prove_read(subject)
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)

@@ -41,6 +41,9 @@ ENV = "env"
 # The options of a shell that end it at the first failure, and that give it its script as a text.
 ERREXIT, TEXT = re.compile(r"-[a-z]*e[a-z]*"), re.compile(r"-[a-z]*c[a-z]*")
 IGNORES = r"^\s*{key}\s*=\s*[@:|!+]*-[@:|!+-]*{program}(\s|$)"
+# What only a shell understands, as a word of its own.
+FOR_SHELLS = frozenset(("&&", "||", "|", ">", ">>", "&>", "<", "&"))
+BUILT_IN = frozenset(("source", ".", "cd", "export", "eval", "alias", "ulimit", "umask", "set"))
 IN_IMAGE = (*FIXED, "/bin/", "/sbin/", "/lib/")
 NAME = re.compile(r"[a-zA-Z][\w.+-]*|\[\[")
 HINT = "install what has it (packages:), or ask for it first: command -v, [ -x PATH ]"
@@ -68,6 +71,7 @@ class SiteProgram:
 
 def prove_scripts(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of scripts that cannot run or end before their end, warnings if they go on."""
+    yield from prove_shell_words(subject, startup)
     queue = [*of_units(subject, startup), *of_others(subject)]
     seen: set[tuple[str, str]] = set()
     pythons: list[PythonScript] = []
@@ -82,6 +86,25 @@ def prove_scripts(subject: Subject, startup: Startup) -> Iterator[Finding]:
         queue += reading.started()
         pythons += filter(None, [reading.python])
     yield from prove_python_scripts(subject, pythons)
+
+
+def prove_shell_words(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of command lines that are written for a shell, which systemd does not start."""
+    for unit in startup.units.values():
+        for key in STARTING:
+            for words in unit.commands.get(key, ()):
+                meant = [word for word in words if word in FOR_SHELLS or word.startswith("2>")]
+                program = posixpath.basename(words[0] if words else "")
+                where = said_in(subject.root, unit, key)
+                if where.path in subject.shipped or RUNNERS.fullmatch(program) or program == ENV:
+                    continue
+                if meant or program in BUILT_IN:
+                    what = (
+                        f"{key}= of {unit.name} is no line of a shell: {(meant or [program])[0]} "
+                    )
+                    what += "is given to the program as it is" if meant else "is no program"
+                    hint = "write /bin/bash -c '...', or start the program itself"
+                    yield SAY.fault(what, where, hint=hint)
 
 
 def of_units(subject: Subject, startup: Startup) -> Iterator[SiteProgram]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import FOLDERS, template
+from imagebuilder.proof.access.units import FOLDERS, find_file, template
 from imagebuilder.proof.cmdline import CMDLINE, KernelWord, kernel_words
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.confinement import said_in
@@ -28,6 +28,8 @@ RUNLEVELS = {
 REFUSED = re.compile(
     r"Unknown|Failed to (parse|resolve)|Invalid|[Mm]issing|not absolute|ignoring line"
 )
+# The end of what systemd says of a unit that it does not load (unit_load() and others).
+REFUSING = "Refusing."
 WANTED = ("WantedBy", "RequiredBy", "UpheldBy")
 # Targets of every boot: a unit that one of them wants starts with it.
 BOOT = frozenset(
@@ -68,6 +70,11 @@ SERVES = re.compile(
     r"(--?[\w.-]*(listen|bind)[\w.-]*[ =]\S*?:?|http\.server (\S+ )*?|[ =/](0\.0\.0\.0|\[::\]|\*):)"
     r"(?P<port>\d{2,5})[ /]"
 )
+# The same with the address in an option of its own, and in a variable.
+ADDRESS = re.compile(r"\s--[\w.-]*(ip|host|address|interface)[ =](0\.0\.0\.0|\[?::\]?|\*)\s")
+NUMBER = re.compile(r"\s--[\w.-]*port[ =](?P<port>\d{2,5})\s")
+TELLS = re.compile(r"HOST|LISTEN|ADDR|BIND", re.IGNORECASE)
+ANYWHERE = re.compile(r"(https?://)?(0\.0\.0\.0|\[::\]|\*)?:(?P<port>\d{2,5})/?")
 LOCAL = re.compile(r"(^|[\s=/])(127\.|localhost|\[?::1)")
 SSHD = re.compile(r"^\s*Port\s+(\d+)", re.IGNORECASE | re.MULTILINE)
 FILES = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
@@ -105,6 +112,13 @@ def prove_start(subject: Subject, startup: Startup) -> Iterator[Finding]:
 def prove_lines(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Findings about lines that systemd ignores; only a warning for a package's own unit."""
     for complaint in startup.complaints:
+        path = find_file(subject.root, complaint.where) if "/" not in complaint.where else None
+        if path and path not in subject.shipped and complaint.what.endswith(REFUSING):
+            yield SAY.fault(
+                f"systemd refuses {complaint.where}: {complaint.what}",
+                Evidence(path, said=complaint.what),
+                hint="correct it; `systemd-analyze verify` in the image says the same",
+            )
         if not complaint.where.startswith(("/etc/", "/usr/", "/lib/")):
             continue
         if not REFUSED.search(complaint.what):
@@ -250,6 +264,15 @@ def prove_listeners(subject: Subject, startup: Startup) -> Iterator[Finding]:
         where = said_in(subject.root, unit, "ExecStart")
         if where.path in subject.shipped or engines & {unit.name, template(unit.name)}:
             continue
+        for name, variable in environment_of(subject, unit).items():
+            found = ANYWHERE.fullmatch(variable.value) if TELLS.search(name) else None
+            if found and f"{found['port']}/tcp" not in (declared or ()):
+                what = (
+                    f"{unit.name} listens on {found['port']}/tcp ({name}={variable.value}), which "
+                )
+                what += "no overlay declares"
+                hint = "declare the port (listens:), or let it listen on 127.0.0.1"
+                yield SAY.fault(what, variable.evidence(name), hint=hint)
         for port in map(listened_port, unit.commands.get("ExecStart", ())):
             if port and f"{port}/tcp" not in (declared or ()):
                 what = f"{unit.name} listens on {port}/tcp, which no overlay declares"
@@ -261,6 +284,8 @@ def listened_port(words: Sequence[str]) -> str:
     """The port that a command line opens for other machines, "" if it says none."""
     line = f"{' '.join(words)} "
     found = None if LOCAL.search(line) else SERVES.search(line)
+    if found is None and ADDRESS.search(line):
+        found = NUMBER.search(line)
     return found["port"] if found else ""
 
 

@@ -58,6 +58,23 @@ def test_containers_as_root_with_a_setting_for_those_without(tmp_path: Path) -> 
     assert list(prove_containers(alone)) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('disabled_plugins = ["cri"]\n', "the kubelet finds no runtime: disabled_plugins"),
+        ('disabled_plugins = ["io.containerd.grpc.v1.cri"]\n', "the kubelet finds no runtime"),
+        ("disabled_plugins = []\n", ""),
+        ("version = 3\n", ""),
+        ("[plugins\n", "containerd does not start: /etc/containerd/config.toml is no TOML"),
+    ],
+)
+def test_a_kubelet_whose_runtime_is_switched_off(text: str, why: str, tmp_path: Path) -> None:
+    files: dict[str, Content] = {"/etc/containerd/config.toml": text}
+    assert told(tmp_path, files) == []
+    kubelet: dict[str, Content] = {"/usr/lib/systemd/system/kubelet.service": "[Service]\n"}
+    assert [what.startswith(why) for what in told(tmp_path, kubelet)] == ([True] if why else [])
+
+
 @pytest.mark.parametrize("kind", ["json", "yaml"])
 def test_devices_whose_files_are_not_there(kind: str, tmp_path: Path) -> None:
     mount = {"hostPath": "/usr/lib/libcuda.so.570", "containerPath": "/usr/lib/libcuda.so.570"}

@@ -43,7 +43,6 @@ def told(root: Path, line: str, settings: str = "", **shipped: str) -> list[tupl
     ("line", "level", "option"),
     [
         (f"{PROGRAM} --listen-address=:1 --network-plugin=cni", Level.FAULT, "network-plugin"),
-        (f"{PROGRAM} --network-plugin cni", Level.WARNING, "network-plugin"),
         ("daemon --listen-address :1 --network-plugin cni", Level.FAULT, "network-plugin"),
         ("/usr/bin/script --once --twice", Level.FAULT, "twice"),
     ],
@@ -52,6 +51,12 @@ def test_an_option_that_is_nowhere(line: str, level: Level, option: str, tmp_pat
     program = line.split()[0] if line.startswith("/") else PROGRAM
     said = f"a.service does not start: {program} has no option --{option} (ExecStart=)"
     assert told(tmp_path, line) == [(level, said)]
+
+
+def test_options_of_which_none_is_there(tmp_path: Path) -> None:
+    ((level, what),) = told(tmp_path, f"{PROGRAM} --network-plugin cni --network-name x")
+    assert level is Level.WARNING
+    assert what.endswith("does not have the text of --network-plugin, --network-name (ExecStart=)")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and folders that a site's service names, and that its account may not reach."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.accounts import Accounts, read_accounts
+from imagebuilder.proof.privileges.accounts import PASSWD
+from imagebuilder.proof.privileges.searched import ids_of
+from imagebuilder.proof.services.environment import environment_of, expanded, files_of
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
+
+EXTRA = "SupplementaryGroups"
+FOLDERS = ("WorkingDirectory", "ReadWritePaths")
+# Folders of every image, in which nothing is closed to anybody; they would only take time.
+OPEN = ("/usr/bin/", "/usr/lib/", "/usr/share/", "/bin/", "/dev/", "/proc/", "/sys/", "/run/")
+# The name of what no unit sets and every unit has.
+PATHS = frozenset(("PATH", "HOME", "SHELL", "MANPATH", "LD_LIBRARY_PATH", "PYTHONPATH"))
+
+
+@dataclass(frozen=True)
+class UnitAccount:
+    """Who a service is: the id of its account, and those of its groups."""
+
+    name: str
+    uid: int
+    gids: frozenset[int]
+
+    def may(self, info: os.stat_result, bit: int) -> bool:
+        """Whether it may read (4), write (2) or enter (1) what has this mode and these owners."""
+        mode = stat.S_IMODE(info.st_mode)
+        if info.st_uid == self.uid:
+            return bool(mode >> 6 & bit)
+        return bool((mode >> 3 if info.st_gid in self.gids else mode) & bit)
+
+
+def prove_reach(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of paths in command lines, variables and settings of services that are not root."""
+    accounts, uids = read_accounts(subject.root), ids_of(subject.root, PASSWD, 7)
+    for unit in startup.starting():
+        sources = [*unit.paths, *files_of(subject.root, unit)]
+        account = account_of(unit, accounts, uids)
+        if account is None or all(path in subject.shipped for path in sources):
+            continue
+        seen: set[str] = set()
+        for path, where in named_paths(subject, unit):
+            closed = find_closed(subject.entries, account, path)
+            if closed and closed not in seen:
+                seen.add(closed)
+                mode = stat.S_IMODE(subject.entries[closed].st_mode)
+                does = "enter" if closed != path else "read"
+                what = f"{unit.name} runs as {account.name}, who may not {does} {closed} (mode "
+                what += f"{mode:04o}), and so not use {path}"
+                hint = f"put it elsewhere, or give {account.name} the right to {does} {closed}"
+                yield SAY.fault(what, where, hint=hint)
+
+
+def account_of(unit: LoadedUnit, accounts: Accounts, uids: Mapping[str, int]) -> UnitAccount | None:
+    """The account of a service; None for root, and for one that is not in the image."""
+    name = unit.last("User")
+    uid = uids.get(name)
+    if not uid or unit.last("DynamicUser") == "yes" or unit.last("AmbientCapabilities"):
+        return None
+    named = (accounts.group(group) for group in (unit.last("Group"), *unit.words(EXTRA)))
+    groups = accounts.groups_of(name) | {group for group in named if group}
+    return UnitAccount(name, uid, frozenset(int(accounts.groups[group]) for group in groups))
+
+
+def named_paths(subject: Subject, unit: LoadedUnit) -> Iterator[tuple[str, Evidence]]:
+    """The absolute paths that a service is told, and where."""
+    environment = environment_of(subject, unit)
+    place = unit.paths[-1] if unit.paths else "/"
+    for name, variable in environment.items():
+        if name not in PATHS and variable.value.startswith("/"):
+            yield variable.value, variable.evidence(name)
+    for key in STARTING:
+        for words in unit.commands.get(key, ()):
+            for word in expanded(words, environment):
+                path = word.partition("=")[2] if word.startswith("-") else word
+                yield path, Evidence(place, said=word)
+    for key in FOLDERS:
+        for word in unit.words(key):
+            yield word.lstrip("-+"), Evidence(place, said=f"{key}={word}")
+
+
+def find_closed(entries: Mapping[str, os.stat_result], account: UnitAccount, path: str) -> str:
+    """The first folder on the way to `path` that the account may not enter, or the file itself if
+    it may not read it; "" if it may, or where nobody knows.
+    """
+    if not path.startswith("/") or path.startswith(OPEN) or posixpath.normpath(path) != path:
+        return ""
+    for folder in [os.fspath(each) for each in reversed(PurePosixPath(path).parents)][1:]:
+        info = entries.get(folder)
+        if info is None or stat.S_ISLNK(info.st_mode):
+            return ""
+        if not account.may(info, 1):
+            return folder
+    info = entries.get(path)
+    if info is None or not stat.S_ISREG(info.st_mode) or info.st_mode & 0o111:
+        return ""
+    return "" if account.may(info, 4) else path
