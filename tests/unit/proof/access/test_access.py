@@ -289,6 +289,9 @@ def test_nvidias_nodes_may_be_a_groups(tmp_path: Path, where: str) -> None:
     group = Device("/dev/nvidia*", "video")
     found = prove(tmp_path, tuple(cmdline), **(ON_NVIDIA | {"devices": (group,)}))
     assert faults(found) == ["compute is not in video, whose devices it must use"]
+    table = tmp_path / "etc/group"
+    table.write_text(table.read_text().replace("video:x:44:", "video:x:44:compute"))
+    assert faults(prove(tmp_path, tuple(cmdline), **ON_NVIDIA)) == []
 
 
 def test_nothing_makes_nvidias_nodes(tmp_path: Path) -> None:
