@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ SEGMENT = "<IIQQQQQQ"
 # By EI_CLASS: the header, a segment, a section, an entry of the dynamic section.
 LAYOUTS = {1: ("<16sHHIIIIIHHHHHH", "<8I", "<10I", "<iI"), 2: (EHDR, SEGMENT, "<IIQQQQIIQQ", "<qQ")}
 # Larger dynamic sections and string tables do not occur; a broken file is not to cost memory.
-MOST_DYNAMIC, MOST_STRINGS = 1 << 20, 1 << 28
+# Each of 65,535 sections may have the same text as its name.
+MOST_DYNAMIC, MOST_STRINGS, MOST_NAME = 1 << 20, 1 << 28, 1 << 13
 
 
 class Header(NamedTuple):
@@ -180,12 +182,16 @@ def read_sections(data: mmap.mmap | bytes, layout: str, header: Header) -> tuple
 
 
 def text_at(texts: bytes, offset: int) -> str:
-    """A text of a string table.  Raises ValueError."""
-    return texts[offset : texts.index(b"\0", offset)].decode(errors="replace")
+    """A text of a string table.  Raises ValueError, also for one that is too long."""
+    return texts[offset : texts.index(b"\0", offset, offset + MOST_NAME)].decode(errors="replace")
 
 
 def map_file(path: str | os.PathLike[str]) -> mmap.mmap | bytes:
-    """The content of a file, mapped: what refers to it keeps it.  Raises OSError."""
+    """The content of a file, mapped: what refers to it keeps it; none of a pipe or a device, which
+    may never answer.  Raises OSError.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a text or a path
+        return b""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_size < SMALLEST:

@@ -8,12 +8,15 @@ absolute in the root; only `host()` gives the path out here, of a file that is n
 from __future__ import annotations
 
 import fnmatch
+import mmap
 import os
 import posixpath
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from imagebuilder.limited import map_limited, read_limited
 
 # As the kernel (path_resolution(7)).
 MOST_LINKS = 40
@@ -33,10 +36,13 @@ class Root:
         return follow_links(name, self.link_at)
 
     def link_at(self, name: str) -> str | None:
-        """What the symlink `name` says, "" for what is none, None when nothing is there."""
+        """What the symlink `name` says, "" for what is none, None when nothing is there.
+
+        Nothing has a name with a zero byte, or with half of a surrogate pair, which texts may have.
+        """
         try:
             info = os.lstat(f"{self.path}{name}")
-        except OSError:
+        except (OSError, ValueError):
             return None
         linked = stat.S_ISLNK(info.st_mode)
         return os.fspath(Path(f"{self.path}{name}").readlink()) if linked else ""
@@ -55,11 +61,16 @@ class Root:
         return found is not None and stat.S_ISDIR(found.lstat().st_mode)
 
     def read(self, name: str) -> bytes | None:
-        """The content of the regular file `name` leads to, else None."""
+        """The content of the regular file `name` leads to, else None.  Raises WorkError if it is
+        too large (MOST_READ).
+        """
         found = self.host(name)
-        if found is None or not stat.S_ISREG(found.lstat().st_mode):
-            return None
-        return found.read_bytes()
+        return None if found is None else read_limited(found, name)
+
+    def map(self, name: str) -> mmap.mmap | bytes | None:
+        """The same, also of a file that is larger than the memory (MOST_MAPPED)."""
+        found = self.host(name)
+        return None if found is None else map_limited(found, name)
 
     def text(self, name: str) -> str:
         """The text of a file, "" when there is none; what is not UTF-8 is replaced."""

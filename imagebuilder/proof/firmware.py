@@ -18,6 +18,7 @@ import zstandard
 
 from imagebuilder.families.protocol import Family
 from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.limited import unpack_xz, unpack_zst
 from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.kernel.devices import Drivers, drivers_of
 from imagebuilder.proof.kernel.modules import Module
@@ -216,7 +217,7 @@ def unusable(root: Root, path: str) -> str:
     if ending:
         try:
             content = UNPACKERS[ending](content)
-        except (lzma.LZMAError, zstandard.ZstdError, EOFError, ValueError) as error:
+        except (lzma.LZMAError, zstandard.ZstdError, ValueError) as error:
             return f"cannot be unpacked: {error}"
     if not content.strip(b"\0"):
         return "contains only zeros"
@@ -224,24 +225,15 @@ def unusable(root: Root, path: str) -> str:
     return next((why for text, why in TEXTS if begin.startswith(text)), "")
 
 
-def unpack_xz(content: bytes) -> bytes:
-    """Raises ValueError for a check that the kernel does not support, LZMAError for damage."""
+def unpack_checked(content: bytes) -> bytes:
+    """Raises ValueError for a check that the kernel does not support, and as unpack_xz()."""
     if content.startswith(XZ) and content[CHECK_AT] & 0xF not in KNOWN:
         kind = CHECKS.get(content[CHECK_AT] & 0xF, "unknown")
         raise ValueError(f"its check is {kind}, but the kernel needs CRC32 (xz --check=crc32)")
-    return lzma.decompress(content)
+    return unpack_xz(content)
 
 
-def unpack_zst(content: bytes) -> bytes:
-    """Raises ZstdError for damage, EOFError for a truncated file."""
-    unpacker = zstandard.ZstdDecompressor().decompressobj()
-    plain = unpacker.decompress(content)
-    if not unpacker.eof:
-        raise EOFError("the file is truncated")
-    return plain
-
-
-UNPACKERS: Mapping[str, Callable[[bytes], bytes]] = {".xz": unpack_xz, ".zst": unpack_zst}
+UNPACKERS: Mapping[str, Callable[[bytes], bytes]] = {".xz": unpack_checked, ".zst": unpack_zst}
 
 
 def wanted_by(chip: Chip, modules: Sequence[Module], files: FirmwareFiles) -> Wanted:

@@ -10,6 +10,7 @@ from functools import cache
 from imagebuilder.families.apt.deb822 import parse_stanzas
 from imagebuilder.families.protocol import Installed
 from imagebuilder.families.shipped import Checksum, ChecksumKind, RootFiles, ShippedFile
+from imagebuilder.limited import read_limited
 from imagebuilder.workspace import Workspace
 
 INFO = "/var/lib/dpkg/info"
@@ -91,11 +92,12 @@ def read_conffiles(root: RootFiles) -> Iterator[tuple[str, ShippedFile, bool]]:
         for line in stanza.get("Conffiles", "").splitlines():
             if match := CONFFILE.fullmatch(line.strip()):
                 checksum = Checksum(ChecksumKind.MD5, match[2])
-                shipped = ShippedFile(stanza["Package"], checksum, config=True)
+                shipped = ShippedFile(stanza.get("Package", ""), checksum, config=True)
                 yield match[1], shipped, "obsolete" not in match[3]
 
 
 def text_of(root: RootFiles, name: str) -> str:
-    """The text of a record, "" if missing."""
+    """The text of a record, "" if missing.  Raises WorkError if it is too large."""
     place = root.host(name)
-    return place.read_text(errors="replace") if place else ""
+    content = read_limited(place, name) if place else None
+    return (content or b"").decode(errors="replace")

@@ -25,7 +25,7 @@ KMOD = "/usr/bin/kmod"
 SYMBOL, UNDEFINED = struct.Struct("<IBBHQQ"), 0
 EXPORTS = "__ksymtab_strings"
 # built.py reports these.
-UNREADABLE = (lzma.LZMAError, zstandard.ZstdError, zlib.error, OSError, EOFError, ValueError)
+UNREADABLE = (lzma.LZMAError, zstandard.ZstdError, zlib.error, ValueError)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import fnmatch
-import gzip
 import lzma
 import posixpath
 import re
@@ -17,6 +16,7 @@ from functools import cached_property
 import zstandard
 
 from imagebuilder.elf import read_elf
+from imagebuilder.limited import UnpackError, unpack_gz, unpack_xz, unpack_zst
 from imagebuilder.proof.facts import FileFacts
 from imagebuilder.root import Root
 
@@ -93,7 +93,7 @@ def read_module(root: Root, path: str) -> Module:
         unpacked = unpack(path, content)
         elf = read_elf(unpacked)
         section = elf.find(".modinfo") if elf else None
-    except (lzma.LZMAError, zstandard.ZstdError, zlib.error, OSError, EOFError) as error:
+    except (lzma.LZMAError, zstandard.ZstdError, zlib.error, UnpackError) as error:
         return Module(path, problem=f"cannot be unpacked: {error}")
     except ValueError:
         return Module(path, problem="is damaged: it is not a complete ELF file")
@@ -111,10 +111,8 @@ def read_module(root: Root, path: str) -> Module:
 
 def unpack(path: str, content: bytes) -> bytes:
     unpackers: Mapping[str, Callable[[bytes], bytes]] = {
-        ".xz": lzma.decompress,
-        ".gz": gzip.decompress,
-        ".zst": lambda packed: zstandard.ZstdDecompressor().decompressobj().decompress(packed),
-    }
+        ".xz": unpack_xz, ".gz": unpack_gz, ".zst": unpack_zst,
+    }  # fmt: skip
     return unpackers.get(posixpath.splitext(path)[1], bytes)(content)
 
 

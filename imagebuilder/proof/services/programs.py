@@ -146,9 +146,9 @@ def prove_readiness(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
 def find_silent(root: Root, unit: LoadedUnit) -> SilentProgram | None:
     """The program of a service, if nothing in it can report to systemd."""
     words = next(iter(unit.commands.get("ExecStart", ())), ())
-    program = root.read(words[0]) if words else None
-    files = [root.read(word) or b"" for word in words if word.startswith("/")]
-    if program is None or any(mark in data for data in files for mark in REPORTS):
+    program = root.map(words[0]) if words else None
+    files = [root.map(word) or b"" for word in words if word.startswith("/")]
+    if program is None or any(data.find(mark) >= 0 for data in files for mark in REPORTS):
         return None
     runs_others = INTERPRETER.fullmatch(posixpath.basename(words[0]))
-    return SilentProgram(words[0], program.startswith(b"\x7fELF") and not runs_others)
+    return SilentProgram(words[0], program[:4] == b"\x7fELF" and not runs_others)

@@ -236,7 +236,7 @@ def words_of(root: Root, patterns: Sequence[str]) -> frozenset[str]:
     files = dict.fromkeys(path for pattern in patterns for path in root.glob(pattern))
     found: set[bytes] = set()
     for path in files:
-        found.update(WORD.findall(root.read(path) or b""))
+        found.update(WORD.findall(root.map(path) or b""))
     return frozenset(word.decode().replace("-", "_").strip("_").lower() for word in found)
 
 

@@ -8,6 +8,7 @@ option of it.
 
 from __future__ import annotations
 
+import mmap
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
@@ -88,11 +89,11 @@ def find_program(root: Root, name: str) -> str:
     return next(filter(root.is_file, paths), "")
 
 
-def texts_of(root: Root, program: str) -> list[bytes]:
+def texts_of(root: Root, program: str) -> list[mmap.mmap | bytes]:
     """The program and the libraries that it loads; none if it may get options from elsewhere."""
-    first = root.read(program) or b""
-    if not first.startswith(MAGIC):
-        is_script = first.startswith(b"#!") and b"sh" in first.partition(b"\n")[0]
+    first = root.map(program) or b""
+    if first[: len(MAGIC)] != MAGIC:
+        is_script = first[:2] == b"#!" and b"sh" in first[:256].partition(b"\n")[0]
         return [first] if is_script and not PASSES_ON.search(first) else []
     found, queue = {program: first}, [program]
     while queue:
@@ -105,12 +106,12 @@ def texts_of(root: Root, program: str) -> list[bytes]:
             if not path or len(found) > MOST:
                 return []
             if path not in found:
-                found[path] = root.read(path) or b""
+                found[path] = root.map(path) or b""
                 queue.append(path)
     return list(found.values())
 
 
-def has(name: str, text: bytes) -> bool:
+def has(name: str, text: mmap.mmap | bytes) -> bool:
     """Whether an option can be one of a program: also as `no_name`, or negated."""
     plain = name.removeprefix("no-")
-    return any(each.encode() in text for each in (name, plain, plain.replace("-", "_")))
+    return any(text.find(each.encode()) >= 0 for each in (name, plain, plain.replace("-", "_")))

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of an image that are to stop, fill or mislead who reads them: too large, pipes, bombs."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from imagebuilder import limited
+from imagebuilder.elf import map_file, read_elf, read_needs
+from imagebuilder.errors import WorkError
+from imagebuilder.families.apt.database import read_shipped
+from imagebuilder.limited import MOST_READ, UnpackError, unpack_gz, unpack_xz, unpack_zst
+from imagebuilder.proof.kernel.modules import read_module
+from imagebuilder.root import Root
+from tests.fixtures import elf as fixtures
+from tests.unit.proof.trees import make_tree
+
+ZEROS = 10 << 30
+
+
+def sparse(root: Root, name: str, size: int = ZEROS) -> None:
+    path = root.path / name.lstrip("/")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as stream:
+        stream.truncate(size)
+
+
+def test_a_file_larger_than_the_memory_is_refused_by_its_name(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    sparse(root, "/etc/passwd")
+    with pytest.raises(WorkError, match=r"/etc/passwd: has \d+ bytes.*\n  hint: .*why"):
+        root.text("/etc/passwd")
+    sparse(root, "/etc/passwd", MOST_READ)
+    assert len(root.read("/etc/passwd") or b"") == MOST_READ
+
+
+def test_a_list_of_a_package_may_not_fill_the_memory(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    sparse(root, "/var/lib/dpkg/info/x.list")
+    with pytest.raises(WorkError, match=r"x\.list: has"):
+        read_shipped(root)
+
+
+def test_a_large_model_is_searched_where_it_is(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    sparse(root, "/srv/model.gguf", 1 << 40)
+    with pytest.raises(WorkError):
+        root.map("/srv/model.gguf")
+    sparse(root, "/srv/model.gguf")
+    assert len(root.map("/srv/model.gguf") or b"") == ZEROS
+    assert root.map("/srv/none") is None
+
+
+@pytest.mark.parametrize("record", ["status", "diversions", "info/x.list", "info/x.md5sums"])
+def test_nobody_waits_for_a_pipe_in_the_place_of_a_record(tmp_path: Path, record: str) -> None:
+    make_tree(tmp_path, {"/var/lib/dpkg/info/x.list": "/etc/x\n", "/var/lib/dpkg/status": ""})
+    path = tmp_path / "var/lib/dpkg" / record
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    assert read_shipped(Root(tmp_path)) is not None
+
+
+def test_nobody_waits_for_a_pipe_in_the_place_of_a_library(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "libx.so")
+    assert map_file(tmp_path / "libx.so") == b""
+    assert read_needs(tmp_path / "libx.so") is None
+
+
+@pytest.mark.parametrize("name", ["/usr/lib/a\0b", "/usr/lib/\ud800"])
+def test_a_name_that_no_file_can_have_is_that_of_none(tmp_path: Path, name: str) -> None:
+    root = make_tree(tmp_path, {"/usr/lib/a": "x"})
+    assert root.resolve(name) is None
+    assert root.read(name) is None
+    assert not root.lies(name)
+    assert root.glob(name) == []
+
+
+def test_a_name_of_a_section_is_not_longer_than_names_are() -> None:
+    content = fixtures.make_elf({".text": b"x", "n" * 100_000: b"y"})
+    with pytest.raises(ValueError, match="damaged"):
+        read_elf(content)
+
+
+PACKERS = {
+    ".xz": (lzma.compress, unpack_xz),
+    ".gz": (gzip.compress, unpack_gz),
+    ".zst": (zstandard.ZstdCompressor().compress, unpack_zst),
+}
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_a_bomb_is_left_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    pack, unpack = PACKERS[ending]
+    plain = bytes(range(256)) * 1000
+    assert unpack(pack(plain)) == plain
+    monkeypatch.setattr(limited, "MOST_UNPACKED", 1 << 20)
+    with pytest.raises(UnpackError, match="more than 1 MiB"):
+        unpack(pack(bytes(64 << 20)))
+    with pytest.raises(UnpackError, match="truncated"):
+        unpack(pack(plain)[:-9])
+    root = make_tree(tmp_path, {f"/x.ko{ending}": pack(bytes(64 << 20))})
+    assert "unpacks to more than" in read_module(root, f"/x.ko{ending}").problem
