@@ -19,6 +19,9 @@ from tree_sitter import Language, Node, Parser
 # Larger files are archives with a script in front of them.  The time that the parser takes grows
 # with the square of the number of here documents.
 MOST_BYTES, MOST_DOCUMENTS = 128 << 10, 500
+# It looks ahead to the end of the file at each of some texts.  What it reads again and again says
+# so, the same on each machine; scripts of 128 KiB take 60 pieces.
+PIECE, MOST_PIECES = 4096, 20_000
 # What dash and bash do themselves (dash(1), "Builtins").
 SHELL = frozenset(
     (
@@ -93,11 +96,11 @@ def parse_shell(data: bytes, *, ends_on_errors: bool = False) -> ShellScript | N
     """
     if len(data) > MOST_BYTES or data.count(b"<<") > MOST_DOCUMENTS:
         return None
-    program = Parser(grammar()).parse(data).root_node
+    program = syntax_of(data)
+    if program is None or program.has_error:
+        return None
     reading = ShellReading(data, ends_on_errors=ends_on_errors)
     try:
-        if program.has_error:
-            return None
         reading.block(program, Consequence.ENDS)
         called = {name for name, _ in reading.called}
         for name in [name for name in reading.bodies if name not in called]:
@@ -113,6 +116,22 @@ def parse_shell(data: bytes, *, ends_on_errors: bool = False) -> ShellScript | N
         frozenset(reading.asked),
         tuple(reading.path),
     )
+
+
+def syntax_of(data: bytes) -> Node | None:
+    """The tree of a script, None if the parser would take long."""
+    pieces = 0
+
+    def read(offset: int, _: object) -> bytes:
+        nonlocal pieces
+        pieces += 1
+        return data[offset : offset + PIECE]
+
+    try:
+        tree = Parser(grammar()).parse(read, progress_callback=lambda *_: pieces > MOST_PIECES)
+    except ValueError:  # it was ended
+        return None
+    return tree.root_node if tree else None
 
 
 @cache
@@ -158,12 +177,13 @@ class ShellReading:
 
     def block(self, block: Node, failure: Consequence) -> None:
         """Statements one after the other: with `set -e` each may end the script, else the last."""
-        statements = [node for node in block.children if node.is_named and node.type != "comment"]
+        children = block.children
+        behind = dict(zip((node.id for node in children), children[1:], strict=False))
+        statements = [node for node in children if node.is_named and node.type != "comment"]
         for node in statements:
             leaves = literal(node.child_by_field_name("name")) in LEAVING
             goes_on = node is not statements[-1] and not self.ends_on_errors and not leaves
-            behind = node.next_sibling
-            in_background = behind is not None and behind.type == "&"
+            in_background = node.id in behind and behind[node.id].type == "&"
             self.node(
                 node, min(failure, Consequence.IGNORED) if goes_on or in_background else failure
             )
@@ -197,8 +217,9 @@ class ShellReading:
                 self.within(node, Consequence.IGNORED)
 
     def within(self, node: Node, failure: Consequence, *, only_last: bool = False) -> None:
-        for child in node.named_children:
-            decides = not only_last or child == node.named_children[-1]
+        children = node.named_children
+        for child in children:
+            decides = not only_last or child == children[-1]
             self.node(child, failure if decides else min(failure, Consequence.IGNORED))
 
     def both(self, node: Node, failure: Consequence) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from imagebuilder.proof.shell import MOST_BYTES, MOST_DOCUMENTS, Consequence, parse_shell
@@ -110,10 +112,20 @@ def test_a_file_that_is_not_written_out_may_define_anything(text: str) -> None:
         "<<A\n" * (MOST_DOCUMENTS + 1),
         "(" * 5000 + "go" + ")" * 5000,
         "true && " * 5000 + "true",
+        "case x in " + "@(a|" * 20_000,
     ],
 )
 def test_what_the_grammar_does_not_cover_is_left_alone(text: str) -> None:
     assert parse_shell(text.encode()) is None
+
+
+@pytest.mark.parametrize("text", ["go\n" * 40_000, "go|" * 40_000 + "go\n", "go &\n" * 25_000])
+def test_the_time_grows_with_the_length_of_a_script(text: str) -> None:
+    start = process_time()
+    script = parse_shell(text.encode())
+    assert process_time() - start < 5
+    assert script
+    assert {command.name for command in script.commands} == {"go"}
 
 
 def test_a_part_of_an_assignment_is_no_command() -> None:
