@@ -11,15 +11,21 @@ import fnmatch
 import mmap
 import os
 import posixpath
+import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from imagebuilder.errors import WorkError
 from imagebuilder.limited import map_limited, read_limited
+from imagebuilder.untrusted import fit
 
 # As the kernel (path_resolution(7)).
 MOST_LINKS = 40
+MOST_MATCHES = 1 << 17
+VOID = re.compile(r"\s{512,}")
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,13 @@ class Root:
         return None if found is None else map_limited(found, name)
 
     def text(self, name: str) -> str:
-        """The text of a file, "" when there is none; what is not UTF-8 is replaced."""
-        return (self.read(name) or b"").decode(errors="replace")
+        """The text of a file, "" when there is none; what is not UTF-8 is replaced.
+
+        Of hundreds of blanks or empty lines one is left: patterns begin with them, and look for
+        their end from each anew.  Raises WorkError as read().
+        """
+        text = (self.read(name) or b"").decode(errors="replace")
+        return VOID.sub(lambda void: "\n" if "\n" in void[0] else " ", text)
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none when it is no folder."""
@@ -86,21 +97,29 @@ class Root:
     def glob(self, pattern: str) -> list[str]:
         """The paths that match an absolute glob (`*`, `?`, `[...]` within one name), sorted.
 
-        Folders on the way may be symlinks; a match may be one too, also a dangling one.
+        Folders on the way may be symlinks; a match may be one too, also a dangling one.  Raises
+        WorkError for more than MOST_MATCHES: with links to itself, or `..`, a root has any number.
         """
         found = [""]
         for part in pattern.strip("/").split("/"):
-            if any(mark in part for mark in "*?["):
-                found = [
-                    f"{folder}/{name}"
-                    for folder in found
-                    for name in self.names(folder or "/")
-                    if fnmatch.fnmatchcase(name, part)
-                    and (part.startswith(".") or not name.startswith("."))
-                ]
-            else:
-                found = [f"{folder}/{part}" for folder in found if self.lies(f"{folder}/{part}")]
+            found = list(islice(self.matches(found, part), MOST_MATCHES + 1))
+            if len(found) > MOST_MATCHES:
+                what = f"a pattern of the image matches more than {MOST_MATCHES} paths"
+                hint = "look for it in the image (imagebuilder shell), and for links to folders"
+                raise WorkError(what, where=fit(pattern), hint=hint)
         return sorted(found)
+
+    def matches(self, folders: Iterable[str], part: str) -> Iterator[str]:
+        """The paths in folders with a name that is `part`, or matches it."""
+        for folder in folders:
+            if not any(mark in part for mark in "*?["):
+                if self.lies(f"{folder}/{part}"):
+                    yield f"{folder}/{part}"
+                continue
+            for name in self.names(folder or "/"):
+                is_hidden = name.startswith(".") and not part.startswith(".")
+                if not is_hidden and fnmatch.fnmatchcase(name, part):
+                    yield f"{folder}/{name}"
 
     def lies(self, name: str) -> bool:
         """Whether there is something at `name`, if only a dangling symlink."""

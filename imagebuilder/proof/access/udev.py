@@ -21,7 +21,7 @@ from imagebuilder.recipe.chip import Chip
 from imagebuilder.root import Root
 
 RULES = config_folders("udev/rules.d")
-PART = re.compile(r'(\w+)(\{[^}]*\})?\s*(==|!=|\+=|-=|:=|=)\s*[ei]?"((?:[^"\\]|\\.)*)"')
+PART = re.compile(r'\b(\w+)(\{[^{}]*\})?\s*(==|!=|\+=|-=|:=|=)\s*[ei]?"((?:[^"\\]|\\.)*)"')
 ROOT_ONLY = 0o600
 # The group may also use it if a rule sets a group but no mode (udev(7)).
 GROUPS_TOO = 0o660

@@ -31,13 +31,13 @@ POLKIT = (
 PAM = ("/etc/pam.d/*", "/usr/lib/pam.d/*")
 # Lets anyone in: a sufficient pam_permit(8) or pam_exec(8), or a trusting pam_wheel(8).
 LETS_IN = re.compile(
-    r"-?auth\s+(sufficient|\[[^\]]*success=(done|\d)[^\]]*\])\s+(\S*/)?"
+    r"-?auth\s+(sufficient|\[(?=[^\]]*success=(done|\d))[^\]]*\])\s+(\S*/)?"
     r"(pam_permit\.so|pam_exec\.so|pam_wheel\.so.*\btrust\b)"
 )
 # Lets in whom it is about: modules that look at a name, a list or a place, and at no secret.  A
 # number instead of `done` only leaves out the next modules; root needs no secret.
 NAMES = re.compile(
-    r"-?auth\s+(sufficient|\[[^\]]*success=done[^\]]*\])\s+(\S*/)?"
+    r"-?auth\s+(sufficient|\[(?=[^\]]*success=done)[^\]]*\])\s+(\S*/)?"
     r"pam_(succeed_if|listfile|localuser|access|time|shells)\.so"
     r"(?!.*\b(uid|user) (=|eq|is) (0|root)\b)(?P<whom>.*)"
 )

@@ -21,7 +21,9 @@ FILES = {
 INCLUDE = re.compile(r"^\s*include\s+[\"'](?P<path>[^\"']+)[\"']", re.MULTILINE)
 COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
 # A chain of incoming packets that drops what no rule accepts.
-DROPS = re.compile(r"hook\s+input\b[^{}]*\bpolicy\s+drop\b|^:INPUT\s+DROP\b", re.MULTILINE)
+DROPS = re.compile(
+    r"hook\s+input\b(?:(?!hook\s)[^{}])*\bpolicy\s+drop\b|^:INPUT\s+DROP\b", re.MULTILINE
+)
 # Rules that accept answers: packets of connections that exist, from a port, or all from somewhere.
 ANSWERS = re.compile(
     r"\bct\s+state\b[^}]{0,300}?\bestablished\b|--(ct)?state\s+\S*\bESTABLISHED\b"

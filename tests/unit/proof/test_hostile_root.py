@@ -6,20 +6,27 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 
 import pytest
 import zstandard
 
 from imagebuilder import limited
+from imagebuilder import root as root_module
 from imagebuilder.elf import map_file, read_elf, read_needs
 from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.database import read_shipped
 from imagebuilder.limited import MOST_READ, UnpackError, unpack_gz, unpack_xz, unpack_zst
+from imagebuilder.proof.access.udev import read_rules
 from imagebuilder.proof.kernel.modules import read_module
+from imagebuilder.proof.privileges.sudo import find_rules
+from imagebuilder.proof.services.sessions import ASSIGNMENT
+from imagebuilder.proof.system.firewall import DROPS
 from imagebuilder.root import Root
 from tests.fixtures import elf as fixtures
-from tests.unit.proof.trees import make_tree
+from tests.unit.proof.trees import Content, Link, make_tree
 
 ZEROS = 10 << 30
 
@@ -87,7 +94,7 @@ def test_a_name_of_a_section_is_not_longer_than_names_are() -> None:
         read_elf(content)
 
 
-PACKERS = {
+PACKERS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
     ".xz": (lzma.compress, unpack_xz),
     ".gz": (gzip.compress, unpack_gz),
     ".zst": (zstandard.ZstdCompressor().compress, unpack_zst),
@@ -108,3 +115,39 @@ def test_a_bomb_is_left_before_it_fills_the_memory(
         unpack(pack(plain)[:-9])
     root = make_tree(tmp_path, {f"/x.ko{ending}": pack(bytes(64 << 20))})
     assert "unpacks to more than" in read_module(root, f"/x.ko{ending}").problem
+
+
+@pytest.mark.parametrize("links", [{"/d/a": Link("."), "/d/b": Link(".")}, {"/d/a/": ""}])
+def test_a_pattern_of_the_image_finds_no_end_of_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: dict[str, Content]
+) -> None:
+    monkeypatch.setattr(root_module, "MOST_MATCHES", 1000)
+    root = make_tree(tmp_path, {**links, "/d/c/": "", "/d/e/": ""})
+    assert len(root.glob("/d/*")) == len(links) + 2
+    with pytest.raises(WorkError, match="matches more than"):
+        root.glob("/d" + "/*/.." * 40 + "/*" * 40 if "/d/a/" in links else "/d" + "/*" * 40)
+
+
+LONG = {
+    "/etc/sudoers": f"a{' ' * 200_000}b\n",
+    "/etc/pam.d/x": f"auth [{'success=1' * 20_000}\n",
+    "/etc/udev/rules.d/1.rules": f"{'a' * 60_000}\n{'a{' * 60_000}\n",
+}
+
+
+@pytest.mark.parametrize("path", LONG)
+def test_a_long_line_takes_no_minutes(tmp_path: Path, path: str) -> None:
+    root = make_tree(tmp_path, {"/usr/bin/sudo": "", path: LONG[path]})
+    start = process_time()
+    assert not list(find_rules(root))
+    assert all(not rule.parts for rule in read_rules(root))
+    assert process_time() - start < 1
+
+
+def test_nor_do_many_empty_lines_and_hooks(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, {"/etc/x": "A=1" + "\n" * 100_000 + "B=2\n", "/etc/y": "\n \n"})
+    start = process_time()
+    assert [found["name"] for found in ASSIGNMENT.finditer(root.text("/etc/x"))] == ["A", "B"]
+    assert not DROPS.search("hook input " * 20_000)
+    assert process_time() - start < 1
+    assert root.text("/etc/y") == "\n \n"
