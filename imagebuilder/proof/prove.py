@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from time import monotonic
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Answer, Finding, Proof, Question
 from imagebuilder.image.types import Image
-from imagebuilder.process import Completed, check_tools, run
+from imagebuilder.process import Completed, Wrapper, check_tools, run
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.code.prove import prove_code
 from imagebuilder.proof.fallback.prove import prove_fallback
@@ -52,6 +53,7 @@ QUESTIONS: tuple[tuple[Question, Callable[[Subject], Iterable[Finding]]], ...] =
 )
 # They mostly wait for programs and for files.
 THREADS = 6
+REFUSED = 126  # as sh(1) has it for what cannot be executed
 # These run programs one after the other, which take long: asked first, they do it while the others
 # take the interpreter.
 FIRST = (Question.PYTHON, Question.FALLBACK, Question.SERVICES)
@@ -108,11 +110,21 @@ def image_sandbox(work: Path, root: str, epoch: int) -> Iterator[RunInImage]:
 
         def run_once(argv: Sequence[str], *, seconds: int = 60) -> Completed:
             # Several questions run the same command, and importing vLLM takes 15 s.
-            return results.get(
-                tuple(argv), lambda: run(argv, sandbox=inside, seconds=seconds, check=False)
-            )
+            return results.get(tuple(argv), lambda: run_in(inside, argv, seconds))
 
         yield run_once
+
+
+def run_in(inside: Wrapper, argv: Sequence[str], seconds: int) -> Completed:
+    """Run a command.  Its words are those of files of the image: the kernel may not take them."""
+    try:
+        return run(argv, sandbox=inside, seconds=seconds, check=False)
+    except ValueError:
+        return Completed(REFUSED, "", f"{argv[0]}: an argument contains a zero byte")
+    except OSError as error:
+        if error.errno != errno.E2BIG:
+            raise
+        return Completed(REFUSED, "", f"{argv[0]}: {error.strerror}")
 
 
 def prove_tree(
@@ -134,8 +146,8 @@ def prove_tree(
     raises.
     """
     check_tools("setpriv", "unshare", "nsenter")
-    with ThreadPoolExecutor(1) as beside, image_sandbox(work, name, image.epoch) as run_in:
+    with ThreadPoolExecutor(1) as beside, image_sandbox(work, name, image.epoch) as inside:
         root = Root(work / name)
-        subject = Subject(image, root, run_in, engines, lambda: traced.result(), reading)
+        subject = Subject(image, root, inside, engines, lambda: traced.result(), reading)
         traced = beside.submit(lambda: trace(subject.shipped, subject.entries))
         return prove(subject, on_answer)

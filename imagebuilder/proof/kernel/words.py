@@ -15,6 +15,7 @@ from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.kernel.modules import Kernel, module_name, plain
 from imagebuilder.proof.kernel.settings import config_lines
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
@@ -162,7 +163,7 @@ def prove_policy(subject: Subject) -> Iterator[Finding]:
 def prove_memory(subject: Subject) -> Iterator[Finding]:
     """A finding for each `mem=`: a fault if it hides what graphics without memory may use."""
     promised = [
-        (int(value) * unit, f"{module}.{option}={value}", where)
+        (whole(value) * unit, f"{module}.{option}={value}", where)
         for module, option, value, where in options_of(subject)
         for driver, key, unit in GRAPHICS
         if (module, option) == (driver, key) and value.isdecimal()
@@ -234,7 +235,7 @@ def prove_option(
             yield SAY.fault(what, where, hint=REMOVE)
     for driver, key, unit in GRAPHICS:
         limited = (driver, key) == (module, option) and "amdgpu" in drivers and value.isdecimal()
-        if limited and 0 < int(value) * unit < LEAST_GRAPHICS:
+        if limited and 0 < whole(value) * unit < LEAST_GRAPHICS:
             what = f"{module} has {option}={value}: graphics may use less than 1 GiB"
             yield SAY.fault(what, where, hint=REMOVE)
 
@@ -267,4 +268,4 @@ def takes(value: str, chip: Chip) -> bool:
 def size_of(value: str) -> int:
     """The bytes of a size such as `512M`; 0 if it is invalid."""
     found = re.fullmatch(r"(\d+)([kmgt]?)", value.lower())
-    return int(found[1]) * UNITS.get(found[2], 1) if found else 0
+    return whole(found[1]) * UNITS.get(found[2], 1) if found else 0

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.kernel.modules import ENDINGS, Module, ModuleReader, module_name
 from imagebuilder.proof.libraries import SAY
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.root import Root
@@ -98,12 +99,12 @@ def prove_driver(subject: Subject) -> Iterator[Finding]:
 def capability(target: str) -> int:
     """`sm_120a` -> 120; 0 for other texts."""
     found = re.fullmatch(r"sm_(\d+)[af]?", target)
-    return int(found[1]) if found else 0
+    return whole(found[1]) if found else 0
 
 
 def parse(version: str) -> Version:
     """`570.124.06` -> (570, 124, 6)."""
-    return tuple(int(number) for number in version.split("."))
+    return tuple(whole(number) for number in version.split("."))
 
 
 def cuda_wanted(subject: Subject) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.root import Root
 
@@ -60,4 +61,4 @@ def find_logins(root: Root) -> dict[str, str]:
 
 
 def group_names(root: Root) -> dict[int, str]:
-    return {int(f[2]): f[0] for _, f in rows(root, GROUP, 4) if f[2].isdecimal()}
+    return {whole(f[2]): f[0] for _, f in rows(root, GROUP, 4) if f[2].isdecimal()}

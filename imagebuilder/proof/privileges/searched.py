@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 from imagebuilder.proof.access.udev import read_rules
 from imagebuilder.proof.kernel.settings import config_lines
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.accounts import GROUP, PASSWD, rows
 from imagebuilder.proof.privileges.sudo import MAIN, joined_lines, lines_of, read_sudoers
 from imagebuilder.proof.privileges.types import Opening, Privilege
@@ -144,4 +145,4 @@ def with_tmpfiles(root: Root, entries: Mapping[str, os.stat_result]) -> dict[str
 
 def ids_of(root: Root, table: str, fewest: int) -> dict[str, int]:
     """The ids of users or groups by name."""
-    return {f[0]: int(f[2]) for _, f in rows(root, table, fewest) if f[2].isdecimal()}
+    return {f[0]: whole(f[2]) for _, f in rows(root, table, fewest) if f[2].isdecimal()}

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.root import Root
 
@@ -120,7 +121,7 @@ def opens(root: Root, path: str) -> bool:
             found = re.search(r"\bdefault=(\w+)", control)
             if found and found[1] in ("die", "bad"):
                 return False
-            skip = int(found[1]) if found and found[1].isdecimal() else 0
+            skip = whole(found[1]) if found and found[1].isdecimal() else 0
             continue
         if module == PERMIT_ALL:
             result = True

@@ -11,6 +11,7 @@ from re import findall
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import service_lines
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.expectations import Device
@@ -176,7 +177,7 @@ def prove_limits(
         if key == "LimitAS" and not gpu:
             continue
         value = unit.last(key)
-        if value.isdecimal() and int(value) < least:
+        if value.isdecimal() and whole(value) < least:
             what = f"{service.name} is limited to {key}={value}{whose}: {why}"
             yield SAY.fault(what, said_in(root, unit, key), hint=LOOSEN)
     if 0 < processors_of(unit) < 1:

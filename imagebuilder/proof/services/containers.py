@@ -90,7 +90,7 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
     """A fault of NVIDIA's toolkit if it leaves devices to a Docker that nobody tells of them."""
     try:
         settings = tomllib.loads(root.text(TOOLKIT))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also of a number with too many digits
         what = f"no container gets a card: {TOOLKIT} is no TOML ({error})"
         yield SAY.fault(what, Evidence(TOOLKIT), hint="write it with nvidia-ctk config")
         return

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from imagebuilder.proof.numbers import whole
+
 # A list whose first entry is not a device: NVIDIA and AMD ignore everything after an invalid index.
 NONE_FIRST = r"\s*(-\d.*|none|None|NoDevFiles|[^\w\s-].*)"
 NUMBERS = r"\s*\d+(\s*,\s*\d+)*\s*"
@@ -154,4 +156,4 @@ TENSILE = "ROCBLAS_TENSILE_LIBPATH"
 def target_of(version: str) -> str:
     """`11.0.0` -> `gfx1100`; "" for an invalid version."""
     found = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", version.strip())
-    return f"gfx{found[1]}{int(found[2]):x}{int(found[3]):x}" if found else ""
+    return f"gfx{found[1]}{whole(found[2]):x}{whole(found[3]):x}" if found else ""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import processors_of
 from imagebuilder.proof.services.environment import Environment
@@ -120,7 +121,7 @@ def prove_threads(
         if threads is None or share < 1:
             continue
         many = threads.value if threads.value.isdecimal() and threads.value != "0" else ""
-        if not many or int(many) > share:
+        if not many or whole(many) > share:
             starts = f"{many} threads" if many else "a thread for each core"
             yield SAY.warning(
                 f"{unit.name} may use {share:g} processors (CPUQuota= of {limited.name}), but "
@@ -163,9 +164,9 @@ def prove_port(
     if port is None or not port.value.isdecimal() or unit.last("User") in ("", "root", "0"):
         return
     first = read_sysctl(subject).get("net.ipv4.ip_unprivileged_port_start")
-    least = int(first.value) if first and first.value.isdecimal() else 1024
+    least = whole(first.value) if first and first.value.isdecimal() else 1024
     may = {name.lower() for name in unit.words("AmbientCapabilities")}
-    if 0 < int(port.value) < least and "cap_net_bind_service" not in may:
+    if 0 < whole(port.value) < least and "cap_net_bind_service" not in may:
         what = f"{unit.name} cannot listen on port {port.value}: {unit.last('User')} may only use "
         what += f"{least} and above"
         hint = "use another port, or add AmbientCapabilities=CAP_NET_BIND_SERVICE"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.accounts import fields, read_accounts
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.accounts import (
     GROUP,
     PASSWD,
@@ -85,14 +86,19 @@ def prove_ages(subject: Subject, users: list[str]) -> Iterator[Finding]:
         why = ""
         if changed == "0":
             why = "its password has to be changed at the next log-in"
-        elif ends.isdecimal() and int(ends) <= today:
+        elif ends.isdecimal() and whole(ends) <= today:
             why = "it has expired"
-        elif changed.isdecimal() and most not in NEVER and int(changed) + int(most) < today:
+        elif is_limited(changed, most) and whole(changed) + whole(most) < today:
             why = "its password is too old" + (" and it is inactive" if inactive else "")
         if name in users and why:
             where = Evidence(SHADOW, symbol=name, said=f"{changed}:{most}:{inactive}:{ends}")
             hint = f"run chage in the script that made the account: chage -d {today} -M -1 -E -1"
             yield SAY.fault(f"{name} cannot log in, even by key: {why}", where, hint=hint)
+
+
+def is_limited(changed: str, most: str) -> bool:
+    """Whether a password, changed on a day, has to be changed again after some days."""
+    return changed.isdecimal() and most.isdecimal() and most not in NEVER
 
 
 def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:

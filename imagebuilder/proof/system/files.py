@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.cmdline import kernel_words
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.sysctl import read_sysctl
@@ -156,9 +157,9 @@ def prove_huge_pages(subject: Subject) -> Iterator[Finding]:
         if word.key in ("hugepagesz", "default_hugepagesz"):
             size = HUGE.get(word.value.upper(), PAGE)
         elif word.key == "hugepages" and word.value.isdecimal():
-            reserved[word.text] = int(word.value) * size, word.evidence
+            reserved[word.text] = whole(word.value) * size, word.evidence
     if (one := read_sysctl(subject).get("vm.nr_hugepages")) and one.value.isdecimal():
-        reserved[f"vm.nr_hugepages={one.value}"] = int(one.value) * PAGE, one.where
+        reserved[f"vm.nr_hugepages={one.value}"] = whole(one.value) * PAGE, one.where
     for name, (many, where) in reserved.items():
         if many >= MUCH:
             what = f"{name} keeps {format_size(many)} of each node's memory for programs that ask "

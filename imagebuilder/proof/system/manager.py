@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.access.units import service_lines
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.services.confinement import LEAST
 from imagebuilder.proof.services.environment import MANAGER
 from imagebuilder.proof.subject import Subject
@@ -131,7 +132,7 @@ def sets(root: Root, unit: LoadedUnit, key: str) -> bool:
 def size_of(value: str) -> int:
     """The soft limit in `SOFT[:HARD]`, -1 if it is infinity or a share."""
     found = re.fullmatch(r"(\d+)([KMGT]?)", value.partition(":")[0].strip())
-    return int(found[1]) * UNITS[found[2]] if found else -1
+    return whole(found[1]) * UNITS[found[2]] if found else -1
 
 
 def prove_journal(subject: Subject) -> Iterator[Finding]:

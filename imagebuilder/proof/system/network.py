@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import TRUE
 from imagebuilder.proof.config import config_folders
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import Startup
@@ -90,7 +91,7 @@ def prove_nic(root: Root) -> Iterator[Finding]:
 def prove_speed(path: str, link: Mapping[str, str]) -> Iterator[Finding]:
     """A fault of a NIC that is made slower than any server's is."""
     size = re.fullmatch(r"(\d+)([KMGT]?)", link.get("BitsPerSecond", ""))
-    bits = int(size[1]) * 1000 ** " KMGT".index(size[2] or " ") if size else FAST
+    bits = whole(size[1]) * 1000 ** " KMGT".index(size[2] or " ") if size else FAST
     slow = [f"BitsPerSecond={link['BitsPerSecond']}"] if bits < FAST else []
     slow += ["Duplex=half"] if link.get("Duplex") == "half" else []
     if slow:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.cmdline import kernel_words
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.services.environment import MANAGER, environment_of
 from imagebuilder.proof.services.prove import find_loaded
 from imagebuilder.proof.subject import Subject
@@ -107,5 +108,5 @@ def processors(text: str) -> frozenset[int]:
     """The numbers in a list such as `0,2-5`, `2-N` or `all`; words that are none are ignored."""
     words = re.sub(r"\bN\b", str(LAST), text.replace("all", ALL)).replace(",", " ").split()
     ranges = (match for word in words if (match := RANGE.fullmatch(word)))
-    spans = (range(int(r[1]), min(int(r[2] or r[1]), LAST) + 1) for r in ranges)
+    spans = (range(whole(r[1]), min(whole(r[2] or r[1]), LAST) + 1) for r in ranges)
     return frozenset(number for span in spans for number in span)

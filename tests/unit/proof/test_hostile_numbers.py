@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long numbers, texts in the place of numbers, and words that no program takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.process import Word
+from imagebuilder.proof.access.prove import prove_access
+from imagebuilder.proof.kernel.words import prove_memory, prove_words
+from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.privileges.prove import prove_privileges
+from imagebuilder.proof.prove import REFUSED, run_in
+from imagebuilder.proof.services.containers import prove_containers
+from imagebuilder.proof.system.prove import prove_system
+from tests.unit.proof.trees import make_tree, subject
+
+LONG = "9" * 5000
+ROOT = "root:x:0:0::/root:/bin/sh\n"
+
+
+class Directly:
+    """Runs a command here, as the sandbox would."""
+
+    environment = None
+
+    def words(self, argv: Sequence[Word]) -> list[Word]:
+        return list(argv)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("", -1), ("x", -1), ("-1", -1), ("\u00b2", -1), ("0", 0), ("000", 0), ("007", 7), ("80", 80)],
+)
+def test_a_number_is_what_its_digits_say(text: str, number: int) -> None:
+    assert whole(text) == number
+
+
+def test_a_long_number_is_larger_than_all_others() -> None:
+    assert whole(LONG) > 1 << 64
+    assert whole("0" * 9000 + "1") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/etc/passwd", f"{ROOT}a:x:{LONG}:{LONG}::/:/bin/sh\n"),
+        ("/etc/group", f"root:x:0:\na:x:{LONG}:\n"),
+        ("/etc/shadow", f"root:$6$x:{LONG}:0:{LONG}:7::{LONG}:\n"),
+        ("/etc/shadow", "root:$6$x:100:0:soon:7:::\n"),
+        ("/etc/sysctl.d/9.conf", f"vm.nr_hugepages = {LONG}\n"),
+        ("/etc/modprobe.d/9.conf", f"options amdgpu gttsize={LONG}\n"),
+        ("/etc/pam.d/x", f"auth [default={LONG}] pam_unix.so\nauth sufficient pam_permit.so\n"),
+        ("/etc/nvidia-container-runtime/config.toml", f"x = {LONG}\n"),
+    ],
+)
+def test_no_number_ends_the_proof(tmp_path: Path, path: str, text: str) -> None:
+    unit = {"/usr/lib/systemd/system/docker.service": "[Service]\nExecStart=/usr/bin/dockerd\n"}
+    root = make_tree(tmp_path, {"/etc/passwd": ROOT, **unit, path: text})
+    asked = subject(root, users={"a": ()})
+    for question in (prove_access, prove_privileges, prove_containers, prove_system):
+        assert list(question(asked)) is not None
+    assert list(prove_words(asked)) == list(prove_memory(asked)) == []
+
+
+@pytest.mark.parametrize("word", ["x" * (1 << 18), "a\0b"])
+def test_words_that_no_program_takes_are_an_answer(word: str) -> None:
+    done = run_in(Directly(), ["true", word], 5)
+    assert (done.status, done.stdout) == (REFUSED, "")
+    assert done.stderr.startswith("true: ")
