@@ -14,6 +14,7 @@ from imagebuilder.untrusted import clean
 
 MOST = 1000  # characters of a line
 MOST_LOG = 64_000_000  # bytes of a machine's log
+MOST_LINES = 500_000  # a boot prints thousands; whoever prints without an end gets no memory
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,10 @@ class Console:
         if not line.text:
             return
         with self.lock:
-            self.lines.append(line)
+            if len(self.lines) == MOST_LINES:
+                self.lines.append(Line(line.seconds, f"more than {MOST_LINES} lines: not kept"))
+            elif len(self.lines) < MOST_LINES:
+                self.lines.append(line)
             self.log.write(f"{line}".encode())
 
     def since(self, index: int) -> list[Line]:

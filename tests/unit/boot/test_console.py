@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.boot import console as console_module
 from imagebuilder.boot.console import MOST, Console
 from imagebuilder.untrusted import clean
 
@@ -42,3 +43,13 @@ def test_a_console_keeps_lines_and_writes_them_down(tmp_path: Path) -> None:
     written = (tmp_path / "console.log").read_text().splitlines()
     assert [line.split(" ", 1)[1] for line in written] == ["one", "two", "three"]
     assert all(float(line.split()[0]) >= 0 for line in written)
+
+
+def test_a_machine_that_prints_without_an_end_fills_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_module, "MOST_LINES", 3)
+    console = Console(tmp_path / "console.log")
+    for number in range(100):
+        console.hear(f"line {number}")
+    assert [line.text for line in console.since(2)] == ["line 2", "more than 3 lines: not kept"]
