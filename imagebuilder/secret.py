@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 HIDDEN = "(hidden)"
+# Characters of a line that people are shown; the time to look for secrets grows with its square.
+MOST_SHOWN = 2000
 # Bits per character: names of words have less, random names have more.
 ENTROPY = 3.2
 SHORTEST = 8  # characters of a token; a password may be shorter
@@ -204,11 +206,13 @@ def entropy(text: str) -> float:
 
 
 def hidden(text: str) -> str:
-    """The text with every secret replaced by `(hidden)`."""
+    """The text with every secret replaced by `(hidden)`, and long lines cut."""
     return "\n".join(map(hidden_line, text.split("\n")))
 
 
 def hidden_line(line: str) -> str:
+    if len(line) > MOST_SHOWN:
+        line = f"{line[:MOST_SHOWN]}…"
     if not HINT.search(line):
         return line
     for found in sorted(find_secrets(line), key=lambda one: -one.start):

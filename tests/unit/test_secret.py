@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
-from imagebuilder.secret import find_lines, find_secrets, hidden
+from imagebuilder.secret import MOST_SHOWN, find_lines, find_secrets, hidden
 
 # Split, so that nobody who looks for keys finds one here.
 PEM = "-----BEGIN RSA {}KEY-----".format("PRIVATE ")
@@ -116,3 +118,9 @@ def test_in_a_program_a_name_is_no_value() -> None:
     assert not list(find_secrets("token = request.token2_of_user", code=True))
     assert list(find_secrets('token = "0123456789abcdef"', code=True))
     assert list(find_secrets("x = hf_abcdefghijklmnopqrstuvwxyz", code=True))
+
+
+def test_a_long_line_is_cut_before_secrets_are_looked_for() -> None:
+    start = process_time()
+    assert len(hidden("password " + "/a/" * 20_000)) <= MOST_SHOWN + 1
+    assert process_time() - start < 2
