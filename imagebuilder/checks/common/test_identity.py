@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.checks.traversal import walk
+from imagebuilder.root import Root
 
 # Files that each node creates or gets; see "Safely Building Images" of systemd.
 IDENTITY = (
@@ -20,8 +21,9 @@ LEASES = ("/var/lib/dhcp", "/var/lib/dhcpcd", "/var/lib/NetworkManager")
 
 @pytest.mark.static
 def test_machine_id_is_empty(tree: Path) -> None:
-    file = tree / "etc/machine-id"
-    value = file.read_text().strip() if file.is_file() and not file.is_symlink() else "missing"
+    root, file = Root(tree), "/etc/machine-id"
+    is_file = root.is_file(file) and not root.link_at(file)
+    value = root.text(file).strip() if is_file else "missing"
     if value:
         pytest.fail(
             f"/etc/machine-id is {value}: it must be an empty file, or all nodes share one id"

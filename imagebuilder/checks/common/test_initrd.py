@@ -23,6 +23,7 @@ from imagebuilder.checks.initrd import (
 )
 from imagebuilder.checks.traversal import walk
 from imagebuilder.cpio import ALIGNED
+from imagebuilder.root import Root
 from imagebuilder.secret import find_secrets
 
 OURS = "imagebuilder"
@@ -60,8 +61,8 @@ def whole(initrd: Initrd, facts: Facts) -> Initrd:
 
 def builtin(tree: Path, facts: Facts) -> set[str]:
     """The drivers that are built into the kernel."""
-    path = tree / "usr/lib/modules" / facts.image.kernel.release / "modules.builtin"
-    return {driver_of(line) for line in path.read_text().split()} if path.is_file() else set()
+    listed = f"/usr/lib/modules/{facts.image.kernel.release}/modules.builtin"
+    return {driver_of(line) for line in Root(tree).text(listed).split()}
 
 
 @pytest.mark.static
@@ -253,7 +254,7 @@ def test_initrd_loads_drivers_for_devices(whole: Initrd) -> None:
 
 @pytest.mark.static
 def test_initrd_has_the_users_of_its_services(tree: Path, whole: Initrd) -> None:
-    listed = (tree / "etc/passwd").read_text().splitlines()
+    listed = Root(tree).text("/etc/passwd").splitlines()
     in_root = {line.partition(":")[0] for line in listed}
     users = [line.split() for line in whole["users"] if len(line.split()) == 2]
     wanted = {posixpath.basename(path) for path in whole.paths if ".wants/" in path}

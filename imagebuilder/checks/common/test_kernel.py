@@ -56,7 +56,8 @@ def test_modules_are_listed(tree: Path, facts: Facts, modules: frozenset[str]) -
             f"{', '.join(missing)} missing in /usr/lib/modules/{facts.image.kernel.release}: "
             "run depmod"
         )
-    listed = {line.partition(":")[0] for line in (folder / "modules.dep").read_text().splitlines()}
+    text = Root(tree).text(f"/usr/lib/modules/{facts.image.kernel.release}/modules.dep")
+    listed = {line.partition(":")[0] for line in text.splitlines()}
     # depmod leaves out a module of the kernel's tree that one in updates/ replaces.
     chosen = {driver_of(name) for name in listed}
     unknown = sorted(name for name in modules - listed if driver_of(name) not in chosen)

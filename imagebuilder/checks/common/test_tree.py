@@ -12,6 +12,7 @@ import pytest
 
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.traversal import Found, walk
+from imagebuilder.root import Root
 
 MERGED = ("bin", "sbin", "lib", "lib64")
 UNITS = ("etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system")
@@ -58,7 +59,7 @@ def test_nothing_is_for_all_to_write(everything: tuple[Found, ...]) -> None:
 
 @pytest.mark.static
 def test_every_owner_has_a_name(tree: Path, everything: tuple[Found, ...]) -> None:
-    users, groups = ids(tree / "etc/passwd"), ids(tree / "etc/group")
+    users, groups = ids(tree, "/etc/passwd"), ids(tree, "/etc/group")
     found = [
         f"{f.path} ({f.info.st_uid}:{f.info.st_gid})"
         for f in everything
@@ -67,9 +68,9 @@ def test_every_owner_has_a_name(tree: Path, everything: tuple[Found, ...]) -> No
     fail_with(found, "the owner or group does not exist in the image")
 
 
-def ids(path: Path) -> set[int]:
+def ids(tree: Path, name: str) -> set[int]:
     """The numbers in passwd(5) or group(5)."""
-    return {int(fields[2]) for _, fields in rows(path) if len(fields) > 2}
+    return {int(fields[2]) for _, fields in rows(tree, name) if len(fields) > 2}
 
 
 @pytest.mark.static
@@ -122,8 +123,8 @@ def unit_of(path: str) -> str:
 
 @pytest.mark.static
 def test_declared_groups_and_users_are_there(tree: Path, facts: Facts) -> None:
-    groups = dict(rows(tree / "etc/group"))
-    users = dict(rows(tree / "etc/passwd"))
+    groups = dict(rows(tree, "/etc/group"))
+    users = dict(rows(tree, "/etc/passwd"))
     found = [f"the group {name}" for name in facts.image.groups if name not in groups]
     for user in facts.image.users:
         if user.name not in users:
@@ -139,9 +140,9 @@ def test_declared_groups_and_users_are_there(tree: Path, facts: Facts) -> None:
     fail_with(found, "declared, but not in the root")
 
 
-def rows(path: Path) -> Iterator[tuple[str, list[str]]]:
+def rows(tree: Path, name: str) -> Iterator[tuple[str, list[str]]]:
     """The lines of passwd(5) or group(5) by name."""
-    for line in path.read_text().splitlines():
+    for line in Root(tree).text(name).splitlines():
         yield line.partition(":")[0], line.split(":")
 
 
@@ -151,7 +152,7 @@ def test_nothing_needs_file_capabilities(
 ) -> None:
     if facts.image.boot.root != "nfs":
         pytest.skip("nodes of this profile boot a packed root, which keeps them")
-    text = "\n".join(p.read_text() for p in sysctl_files(tree))
+    text = "\n".join(map(Root(tree).text, sysctl_files(tree)))
     found = [
         file.path
         for file in everything
@@ -162,10 +163,11 @@ def test_nothing_needs_file_capabilities(
     fail_with(found, "needs file capabilities, which NFS does not carry")
 
 
-def sysctl_files(tree: Path) -> list[Path]:
-    places = ("etc/sysctl.d", "usr/lib/sysctl.d")
-    found = [path for place in places for path in sorted((tree / place).glob("*.conf"))]
-    return [path for path in found if not path.is_symlink()]
+def sysctl_files(tree: Path) -> list[str]:
+    root = Root(tree)
+    places = ("/etc/sysctl.d", "/usr/lib/sysctl.d")
+    found = [path for place in places for path in root.glob(f"{place}/*.conf")]
+    return [path for path in found if not root.link_at(path)]
 
 
 @pytest.mark.static
