@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
+from imagebuilder.errors import WorkError
 from imagebuilder.families.protocol import Family
 from imagebuilder.root import follow_links
 from imagebuilder.store.repository import Store
 from imagebuilder.ui import format_size
+from imagebuilder.untrusted import fit
 
 LINE = re.compile(r"(.)0?(\d{4}) (\d+) (\d+) +(\d+) ([0-9a-f]{64})(?: ([0-9a-f]{64}))? (/.*)")
 COMPILED = re.compile(r"(.*)/__pycache__/([^/]+)\.cpython-[^/]+\.pyc")
@@ -102,12 +104,30 @@ def size_of(file: File | None) -> int:
 def read_root(repo: Store, commit: str, family: Family) -> CommittedRoot:
     """Everything in the root `commit`.  Raises WorkError."""
     listing = repo.ostree("ls", "-R", "-C", commit, "/")
-    return CommittedRoot(repo, family, dict(parse_listing(listing)))
+    return CommittedRoot(repo, family, only_once(parse_listing(listing)))
+
+
+def only_once(listed: Iterable[tuple[str, File]]) -> dict[str, File]:
+    """What is listed, by path.  Raises WorkError for a path that is listed twice.
+
+    ostree prints names and links as they are: one with a line end in it can look like another line,
+    and would hide what is there.
+    """
+    found: dict[str, File] = {}
+    for path, file in listed:
+        if path in found:
+            raise WorkError(
+                "cannot be compared: the root has another name or link that imitates it",
+                where=fit(path),
+                hint="look for names with line ends (imagebuilder shell): find / -name $'*\\n*'",
+            )
+        found[path] = file
+    return found
 
 
 def parse_listing(text: str) -> Iterator[tuple[str, File]]:
     """Paths and what is there, from the output of ostree ls."""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if not (match := LINE.fullmatch(line)):
             continue  # the rest of a name with a line end in it
         kind, mode, owner, group, size, first, second, name = match.groups()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.image.changes import diff_files, files_json, render_files
 from imagebuilder.image.files import CommittedRoot, parse_listing, read_root
@@ -173,3 +174,18 @@ def test_a_name_may_hold_an_arrow_or_the_end_of_a_line() -> None:
     assert {path: file.target for path, file in parse_listing(listing)} == {
         "/a -> b": "", "/c": "d -> e", "/x": "",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_a_name_that_looks_like_another_line_hides_no_change(store: Store, kind: str) -> None:
+    row = f"x\n-00644 0 0      5 {'a' * 64} "
+
+    def imitate(top: Path) -> None:
+        if kind == "link":
+            (top / "usr/lib/link").symlink_to(f"{row}/etc/motd")
+        else:
+            (top / f"usr/lib/{row}/etc").mkdir(parents=True)
+            (top / f"usr/lib/{row}/etc/motd").write_text("")
+
+    with pytest.raises(WorkError, match=r": cannot be compared.*\n  hint: .*find"):
+        commit(store, imitate)
