@@ -142,7 +142,7 @@ def read_content(root: Root, path: str, *, target: str, maker: Maker) -> CodeFil
             cut = CodeObject("", Form.NATIVE, 0, "", problem=problem)
             return CodeFile(path, (cut,), whole=True)
     if maker is INTEL:
-        return CodeFile(path, tuple(level_zero.read_module(place.read_bytes())), whole=True)
+        return CodeFile(path, tuple(level_zero.read_module(root.read(path) or b"")), whole=True)
     return CodeFile(path, (), whole=False)
 
 

@@ -20,6 +20,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.database import read_shipped
 from imagebuilder.limited import MOST_READ, UnpackError, unpack_gz, unpack_xz, unpack_zst
 from imagebuilder.proof.access.udev import read_rules
+from imagebuilder.proof.code.prove import INTEL, read_content
 from imagebuilder.proof.kernel.modules import read_module
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.services.sessions import ASSIGNMENT
@@ -52,6 +53,13 @@ def test_a_list_of_a_package_may_not_fill_the_memory(tmp_path: Path) -> None:
     sparse(root, "/var/lib/dpkg/info/x.list")
     with pytest.raises(WorkError, match=r"x\.list: has"):
         read_shipped(root)
+
+
+def test_no_code_for_gpus_is_looked_for_in_all_the_memory(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    sparse(root, "/usr/lib/kernels.bin")
+    with pytest.raises(WorkError, match=r"kernels\.bin: has"):
+        read_content(root, "/usr/lib/kernels.bin", target="bmg", maker=INTEL)
 
 
 def test_a_large_model_is_searched_where_it_is(tmp_path: Path) -> None:
