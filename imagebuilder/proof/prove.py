@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 
@@ -27,6 +28,7 @@ from imagebuilder.proof.provenance.prove import prove_provenance
 from imagebuilder.proof.provenance.read import Entries
 from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.proof.python.prove import prove_python
+from imagebuilder.proof.say import Say
 from imagebuilder.proof.secrets.prove import prove_secrets
 from imagebuilder.proof.services.prove import prove_services
 from imagebuilder.proof.subject import RootReader, RunInImage, Subject
@@ -53,6 +55,7 @@ QUESTIONS: tuple[tuple[Question, Callable[[Subject], Iterable[Finding]]], ...] =
 )
 # They mostly wait for programs and for files.
 THREADS = 6
+MOST_FINDINGS = 2000  # of a question; a unit may have 20,000 paths, and each a finding
 REFUSED = 126  # as sh(1) has it for what cannot be executed
 # These run programs one after the other, which take long: asked first, they do it while the others
 # take the interpreter.
@@ -88,7 +91,10 @@ def answer_question(
     subject: Subject, question: Question, find: Callable[[Subject], Iterable[Finding]]
 ) -> Answer:
     start = monotonic()
-    findings = tuple(map(without_secrets, find(subject)))
+    findings = tuple(map(without_secrets, islice(find(subject), MOST_FINDINGS)))
+    if len(findings) == MOST_FINDINGS:
+        what = f"there are {MOST_FINDINGS} findings or more, of which the others are not shown"
+        findings += (Say(question).fault(what, hint="correct these first"),)
     return Answer(question, findings, round(monotonic() - start, 2))
 
 

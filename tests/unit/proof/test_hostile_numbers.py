@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from pathlib import Path
 
 import pytest
 
+from imagebuilder.image.proof import Finding, Level, Question, Result
 from imagebuilder.process import Word
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.kernel.words import prove_memory, prove_words
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.prove import prove_privileges
-from imagebuilder.proof.prove import REFUSED, run_in
+from imagebuilder.proof.prove import MOST_FINDINGS, REFUSED, answer_question, run_in
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.system.prove import prove_system
 from tests.unit.proof.trees import make_tree, subject
@@ -71,3 +73,10 @@ def test_words_that_no_program_takes_are_an_answer(word: str) -> None:
     done = run_in(Directly(), ["true", word], 5)
     assert (done.status, done.stdout) == (REFUSED, "")
     assert done.stderr.startswith("true: ")
+
+
+def test_findings_without_an_end_are_a_fault(tmp_path: Path) -> None:
+    warning = Finding(Question.SYSTEM, Level.WARNING, "again", hint="again")
+    answer = answer_question(subject(tmp_path), Question.SYSTEM, lambda _: repeat(warning))
+    assert len(answer.findings) == MOST_FINDINGS + 1
+    assert answer.result is Result.FAILED
