@@ -21,6 +21,7 @@ from imagebuilder.proof.services.environment import environment_of, expanded
 from imagebuilder.proof.services.start import FIXED, PATH, appears_later
 from imagebuilder.proof.shell import (
     BASH,
+    MOST_BYTES,
     SHELL,
     Consequence,
     ShellCommand,
@@ -33,6 +34,7 @@ from imagebuilder.proof.system.pythons import PythonScript, prove_python_scripts
 from imagebuilder.proof.system.unread import READ, site_files
 from imagebuilder.proof.system.upgrades import prove_upgrade
 from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
+from imagebuilder.root import Root
 
 SHELLS = frozenset(("sh", "dash", "bash"))
 PYTHON = re.compile(r"python[\d.]*")
@@ -167,6 +169,11 @@ def of_others(subject: Subject) -> Iterator[SiteProgram]:
             yield SiteProgram(path, f"{path}, which {folder.reader} starts,", folders)
 
 
+def beginning(root: Root, path: str) -> bytes:
+    """What is read of a file: all of a script, and not all of a program with a model in it."""
+    return bytes((root.map(path) or b"")[: MOST_BYTES + 1])
+
+
 @dataclass(frozen=True)
 class ScriptReading:
     """A program of the site, read as a script if it is one."""
@@ -176,7 +183,7 @@ class ScriptReading:
 
     @cached_property
     def data(self) -> bytes:
-        return self.program.text.encode() or self.subject.root.read(self.program.path) or b""
+        return self.program.text.encode() or beginning(self.subject.root, self.program.path)
 
     @cached_property
     def first(self) -> list[str]:
@@ -284,7 +291,8 @@ class ScriptReading:
         names = SHELL | script.functions | (BASH if self.shell != "dash" else frozenset())
         for file in script.sourced:
             is_written_out = file.name.startswith("/")
-            more = parse_shell(self.subject.root.read(file.name) or b"") if is_written_out else None
+            text = beginning(self.subject.root, file.name) if is_written_out else None
+            more = None if text is None else parse_shell(text)
             if more is None or any(not each.name for each in more.sourced) or more.path:
                 return None
             names |= more.functions

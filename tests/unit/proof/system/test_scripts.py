@@ -250,3 +250,10 @@ def test_a_program_that_is_not_there(
 
 def test_a_circle_of_scripts_ends(tmp_path: Path) -> None:
     assert told(prepare(tmp_path, {TELL: Program(f"#!/bin/sh\n{TELL}\n")})) == []
+
+
+def test_a_program_with_a_model_in_it_is_not_read_whole(tmp_path: Path) -> None:
+    given = prepare(tmp_path, {TELL: "\x7fELF\0"})
+    with (tmp_path / TELL.lstrip("/")).open("r+b") as file:
+        file.truncate(1 << 34)
+    assert told(given) == []
