@@ -15,6 +15,7 @@ from imagebuilder.proof.access.accounts import Accounts, read_accounts
 from imagebuilder.proof.privileges.accounts import PASSWD
 from imagebuilder.proof.privileges.searched import ids_of
 from imagebuilder.proof.services.environment import environment_of, expanded, files_of
+from imagebuilder.proof.services.programs import exempt
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
@@ -84,7 +85,9 @@ def named_paths(subject: Subject, unit: LoadedUnit) -> Iterator[tuple[str, Evide
             yield variable.value, variable.evidence(name)
     for key in STARTING:
         for words in unit.commands.get(key, ()):
-            for word in expanded(words, environment):
+            # A + gives a command all rights, and nobody waits for what a - ignores.
+            free = exempt(subject.root, unit, key, words[0] if words else "")
+            for word in () if free else expanded(words, environment):
                 path = word.partition("=")[2] if word.startswith("-") else word
                 yield path, Evidence(place, said=word)
     for key in FOLDERS:

@@ -92,7 +92,7 @@ def prove_scripts(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 def prove_shell_words(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of command lines that are written for a shell, which systemd does not start."""
-    for unit in startup.units.values():
+    for unit in {unit.name: unit for unit in startup.units.values()}.values():
         for key in STARTING:
             for words in unit.commands.get(key, ()):
                 meant = [word for word in words if word in FOR_SHELLS or word.startswith("2>")]

@@ -71,6 +71,8 @@ def test_a_file_that_an_account_may_not_read(tmp_path: Path) -> None:
     startup = starting("/opt/serve", "--config=/etc/serve.conf", User="other")
     (found,) = faults(prove_reach(given, startup))
     assert "who may not read /etc/serve.conf (mode 0600)" in found
+    (tmp_path / UNIT.lstrip("/")).write_text("[Service]\nExecStart=+/opt/serve\n")
+    assert faults(prove_reach(given, startup)) == []
     given.__dict__["shipped"] = {UNIT: ShippedFile("a")}
     assert faults(prove_reach(given, startup)) == []
 
