@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
@@ -97,7 +98,10 @@ def read_conffiles(root: RootFiles) -> Iterator[tuple[str, ShippedFile, bool]]:
 
 
 def text_of(root: RootFiles, name: str) -> str:
-    """The text of a record, "" if missing.  Raises WorkError if it is too large."""
+    """The text of a record, "" if missing.  Raises WorkError if it is too large.
+
+    Names of files in it are spelt as the builder's locale spells those of the root.
+    """
     place = root.host(name)
     content = read_limited(place, name) if place else None
-    return (content or b"").decode(errors="replace")
+    return (content or b"").decode(sys.getfilesystemencoding(), errors="replace")
