@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
+from itertools import takewhile
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
@@ -263,7 +264,8 @@ class ShellReading:
         elif name == "eval":
             self.sourced.append(ShellCommand("", line, Consequence.EXPECTED))
         elif name == "set":
-            on, off = (any(map(kind.fullmatch, words)) for kind in (ERREXIT, NO_ERREXIT))
+            options = list(takewhile(lambda word: word != "--", words))
+            on, off = (any(map(kind.fullmatch, options)) for kind in (ERREXIT, NO_ERREXIT))
             self.ends_on_errors = (self.ends_on_errors or on) and not off
         elif name == "alias":
             self.aliases.update(word.partition("=")[0] for word in words)

@@ -10,11 +10,11 @@ from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.accounts import Accounts
 from imagebuilder.proof.access.udev import node_of
 from imagebuilder.proof.access.units import (
-    BINARIES,
     FOLDERS,
     Unit,
     default_memlock,
     find_file,
+    find_program,
     find_unit,
 )
 from imagebuilder.proof.say import Say, some
@@ -79,10 +79,9 @@ def prove_programs(root: Root, unit: Unit) -> Iterator[Finding]:
 
 def cannot_run(root: Root, program: str) -> str:
     """Why a program of a unit cannot be run, "" if it can."""
-    places = [program] if program.startswith("/") else [f"{b}/{program}" for b in BINARIES]
-    found = next((place for place in places if root.is_file(place)), None)
+    found = find_program(root, program)
     host = root.host(found) if found else None
-    if found is None or host is None:
+    if host is None:
         return "which is not in the image"
     if not host.stat().st_mode & EXECUTABLE:
         return "which is not executable"

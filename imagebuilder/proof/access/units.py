@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from imagebuilder.proof.config import config_files, config_folders
@@ -25,6 +25,12 @@ DRIVERS = (
     ("/dev/nvidia-caps", ("nvidia-caps",)),
     ("/dev/nvidia", ("nvidia", "nvidia-frontend", "nvidiactl")),
 )
+
+
+def find_program(root: Root, name: str, folders: Iterable[str] = BINARIES) -> str:
+    """The path of a program, or of a command that is searched by its name; "" if there is none."""
+    paths = [name] if "/" in name else [f"{folder}/{name}" for folder in folders]
+    return next(filter(root.is_file, paths), "")
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from typing import Any
 from imagebuilder.decode import parse_json
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import Unit, find_unit
+from imagebuilder.proof.access.units import Unit, find_program, find_unit
 from imagebuilder.proof.services import SAY
+from imagebuilder.proof.services.start import IN_IMAGE
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.positions import parse_document
 from imagebuilder.root import Root
@@ -29,8 +30,6 @@ TOOLKIT, CLI, NO_CGROUPS = (
 CONTAINERD, KUBELET = "/etc/containerd/config.toml", "kubelet.service"
 # Specifications of devices for containers (Container Device Interface, "CDI JSON Specification").
 DEVICES = ("/etc/cdi/*.json", "/etc/cdi/*.yaml")
-IN_IMAGE = ("/usr/", "/opt/", "/bin/", "/sbin/", "/lib/", "/lib64/")
-FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
 
 
 def prove_containers(subject: Subject) -> Iterator[Finding]:
@@ -79,11 +78,6 @@ def prove_daemon(root: Root, docker: Unit | None) -> Iterator[Finding]:
         what = f"dockerd does not start: its default runtime {default} is not among its runtimes"
         hint = "let nvidia-ctk runtime configure write it, or remove that line"
         yield SAY.fault(what, Evidence(DAEMON, symbol="default-runtime"), hint=hint)
-
-
-def find_program(root: Root, name: str) -> bool:
-    paths = [name] if name.startswith("/") else [f"{folder}/{name}" for folder in FOLDERS]
-    return any(map(root.is_file, paths))
 
 
 def prove_toolkit(root: Root) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import FOLDERS
+from imagebuilder.proof.access.units import BINARIES, FOLDERS
 from imagebuilder.proof.fallback.guard import PLAIN
 from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.services import SAY
@@ -28,6 +28,7 @@ from imagebuilder.recipe.engines import EngineKind
 
 # Folders that are the same on every node; a node may have files of its own in /etc.
 FIXED = ("/usr/", "/opt/")
+IN_IMAGE = (*FIXED, "/bin/", "/sbin/", "/lib/", "/lib64/")
 PATHS = ("PathExists", "PathIsDirectory", "FileNotEmpty", "FileIsExecutable", "PathExistsGlob")
 GUARDS = ("ExecCondition", "ExecStartPre")
 # Empty at boot, even if the image has files there.
@@ -39,7 +40,7 @@ HIDDEN = ("yes", "true", "on", "1", "tmpfs")
 UNITS = ("/etc/systemd", "/usr/lib/systemd/system", "/usr/local/lib/systemd")
 WRITERS = (*UNITS, "/etc", "/usr/local", "/usr/libexec", "/usr/lib/tmpfiles.d")
 # The default of services (systemd.exec(5)).
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
+PATH = ":".join(BINARIES)
 
 
 def prove_conditions(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:

@@ -8,8 +8,10 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.start import FILES_OF_SSHD, SSHD
 from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
@@ -43,8 +45,7 @@ UFW_OPENS = re.compile(
     r"-j (?:ACCEPT|ufw-user-limit(?:-accept)?)\b",
     re.MULTILINE,
 )
-SSHD_FILES = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
-SSHD_PORT, SSH = re.compile(r"^\s*Port\s+(\d{1,5})", re.IGNORECASE | re.MULTILINE), "22"
+SSH = "22"
 
 
 def prove_firewall(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -80,8 +81,8 @@ def prove_ufw(root: Root, startup: Startup) -> Iterator[Finding]:
 
 def ssh_ports(root: Root) -> frozenset[str]:
     """The ports of sshd, as its files say them."""
-    files = [path for pattern in SSHD_FILES for path in root.glob(pattern)]
-    found = {port for path in files for port in SSHD_PORT.findall(root.text(path))}
+    files = [path for pattern in FILES_OF_SSHD for path in root.glob(pattern)]
+    found = {port for path in files for port in SSHD.findall(root.text(path))}
     return frozenset(found or {SSH})
 
 
@@ -90,7 +91,7 @@ def opens(rules: str, ports: frozenset[str]) -> bool:
     for listed in UFW_OPENS.findall(rules):
         for part in listed.split(","):
             first, _, last = part.partition(":")
-            if any(int(first) <= int(port) <= int(last or first) for port in ports):
+            if any(int(first) <= whole(port) <= int(last or first) for port in ports):
                 return True
     return False
 

@@ -32,7 +32,7 @@ class StrictFile:
     effect: str
 
 
-# munged(8), sudoers(5), cron(8), logrotate(8), ssh(1), NetworkManager(8), sssd(8), pam_pwhistory.
+# munged(8), sudoers(5), cron(8), logrotate(8), ssh(1), NetworkManager(8), sssd(8).
 STRICT = (
     StrictFile("/etc/munge/munge.key", "munged", "munge", OTHERS_MAY_READ, "it does not start"),
     StrictFile("/etc/sudoers", "sudo", ROOT, 0o002, "sudo works for nobody"),

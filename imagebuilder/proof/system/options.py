@@ -16,9 +16,10 @@ from itertools import takewhile
 
 from imagebuilder.elf import MAGIC, read_needs
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.units import find_program
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.environment import environment_of, expanded, files_of
-from imagebuilder.proof.services.start import PATH
+from imagebuilder.proof.services.programs import INTERPRETER
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup
@@ -28,12 +29,13 @@ KEYS = ("ExecStartPre", "ExecStart")
 OPTION = re.compile(r"--([A-Za-z][\w-]{2,})")
 # Their options may be those of what they run, or be read by code that is not in the program.
 RUNNERS = re.compile(
-    r"(ba|da|k|z)?sh|(python|perl|ruby|node|lua)[\d.]*|java|env|busybox|uv|npx|xargs|ssh|mpirun|"
-    r"docker|podman|nerdctl|ctr|crictl|ip|nsenter|unshare|chroot|bwrap|sudo|su|runuser|setpriv|"
-    r"numactl|taskset|chrt|nice|ionice|timeout|stdbuf|flock|systemd-\w+|dbus-run-session"
+    rf"{INTERPRETER.pattern}|uv|npx|xargs|ssh|mpirun|docker|podman|nerdctl|ctr|crictl|ip|nsenter|"
+    r"unshare|chroot|bwrap|sudo|su|runuser|setpriv|numactl|taskset|chrt|nice|ionice|timeout|stdbuf|"
+    r"flock|systemd-\w+|dbus-run-session"
 )
 # What libraries of C and frameworks have for every program.
 EVERY = frozenset(("help", "usage", "version"))
+SHELL = re.compile(rb"#!.*\b(ba|da|k|z)?sh\b")
 PASSES_ON = re.compile(rb"\$[@*]|\$\{[@*]")
 LIBRARIES = ("/usr/lib/*", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib64")
 # Libraries of the compiler and of C read no options, but have many words.
@@ -84,17 +86,12 @@ def options_of(root: Root, words: Sequence[str]) -> Iterator[str]:
             yield found[1]
 
 
-def find_program(root: Root, name: str) -> str:
-    paths = [name] if name.startswith("/") else [f"{folder}/{name}" for folder in PATH.split(":")]
-    return next(filter(root.is_file, paths), "")
-
-
 def texts_of(root: Root, program: str) -> list[mmap.mmap | bytes]:
     """The program and the libraries that it loads; none if it may get options from elsewhere."""
     first = root.map(program) or b""
     if first[: len(MAGIC)] != MAGIC:
-        is_script = first[:2] == b"#!" and b"sh" in first[:256].partition(b"\n")[0]
-        return [first] if is_script and not PASSES_ON.search(first) else []
+        is_shell = SHELL.match(first[:256])
+        return [first] if is_shell and not PASSES_ON.search(first) else []
     found, queue = {program: first}, [program]
     while queue:
         host = root.host(queue.pop())

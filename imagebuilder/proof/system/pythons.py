@@ -54,6 +54,7 @@ for path, text in json.loads(sys.argv[1]):
         found = [] if path_changes else list(missing(tree))
     print(json.dumps(found))
 """
+MOST_ARGUMENT = 100 << 10  # execve(2): MAX_ARG_STRLEN is 128 KiB
 ANSWER = TypeAdapter(list[tuple[int, str] | tuple[int, str, str]])
 
 
@@ -79,12 +80,28 @@ def prove_python_scripts(subject: Subject, scripts: Iterable[PythonScript]) -> I
     for script in scripts:
         groups.setdefault((script.interpreter, script.python_path), []).append(script)
     for (interpreter, python_path), group in groups.items():
-        asked = json.dumps([(script.path, script.text) for script in group])
         variables = [f"PYTHONPATH={python_path}"] if python_path else []
-        words = ["env", *variables, *interpreter, "-W", "ignore", "-c", CHECK, asked]
-        answers = subject.run(words).stdout.splitlines()
-        for script, answer in zip(group, answers, strict=False):
-            yield from prove_answer(script, answer)
+        words = ["env", *variables, *interpreter, "-W", "ignore", "-c", CHECK]
+        for some in batches(group):
+            asked = json.dumps([(script.path, script.text) for script in some])
+            answers = subject.run([*words, asked]).stdout.splitlines()
+            for script, answer in zip(some, answers, strict=False):
+                yield from prove_answer(script, answer)
+
+
+def batches(scripts: Iterable[PythonScript]) -> Iterator[list[PythonScript]]:
+    """The scripts in parts that fit into one argument; a text that does not is left out."""
+    batch, size = list[PythonScript](), 0
+    for script in scripts:
+        needs = len(json.dumps((script.path, script.text))) + 2
+        if size + needs > MOST_ARGUMENT and batch:
+            yield batch
+            batch, size = [], 0
+        if needs <= MOST_ARGUMENT:
+            batch.append(script)
+            size += needs
+    if batch:
+        yield batch
 
 
 def prove_answer(script: PythonScript, answer: str) -> Iterator[Finding]:

@@ -18,13 +18,13 @@ from imagebuilder.proof.services.environment import environment_of, expanded, fi
 from imagebuilder.proof.services.programs import exempt
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.accounts import EXTRA
 from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
 
-EXTRA = "SupplementaryGroups"
 FOLDERS = ("WorkingDirectory", "ReadWritePaths")
 # Folders of every image, in which nothing is closed to anybody; they would only take time.
 OPEN = ("/usr/bin/", "/usr/lib/", "/usr/share/", "/bin/", "/dev/", "/proc/", "/sys/", "/run/")
-# The name of what no unit sets and every unit has.
+# Variables that name folders for every program, whether or not it may enter them.
 PATHS = frozenset(("PATH", "HOME", "SHELL", "MANPATH", "LD_LIBRARY_PATH", "PYTHONPATH"))
 
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.units import find_program
 from imagebuilder.proof.privileges.searched import find_programs
 from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.services.environment import environment_of, expanded
-from imagebuilder.proof.services.start import FIXED, PATH, appears_later
+from imagebuilder.proof.services.start import IN_IMAGE, PATH, appears_later
 from imagebuilder.proof.shell import (
     BASH,
     MOST_BYTES,
@@ -46,7 +47,6 @@ IGNORES = r"^\s*{key}\s*=\s*[@:|!+]*-[@:|!+-]*{program}(\s|$)"
 # What only a shell understands, as a word of its own.
 FOR_SHELLS = frozenset(("&&", "||", "|", ">", ">>", "&>", "<", "&"))
 BUILT_IN = frozenset(("source", ".", "cd", "export", "eval", "alias", "ulimit", "umask", "set"))
-IN_IMAGE = (*FIXED, "/bin/", "/sbin/", "/lib/")
 NAME = re.compile(r"[a-zA-Z][\w.+-]*|\[\[")
 HINT = "install what has it (packages:), or ask for it first: command -v, [ -x PATH ]"
 OLD_PATH = re.compile(r"\$PATH\b|\$\{PATH\}")
@@ -101,10 +101,9 @@ def prove_shell_words(subject: Subject, startup: Startup) -> Iterator[Finding]:
                 if where.path in subject.shipped or RUNNERS.fullmatch(program) or program == ENV:
                     continue
                 if meant or program in BUILT_IN:
-                    what = (
-                        f"{key}= of {unit.name} is no line of a shell: {(meant or [program])[0]} "
-                    )
-                    what += "is given to the program as it is" if meant else "is no program"
+                    does = "becomes an argument" if meant else "is no program"
+                    what = f"systemd starts {key}= of {unit.name} without a shell: "
+                    what += f"{(meant or [program])[0]} {does}"
                     hint = "write /bin/bash -c '...', or start the program itself"
                     yield SAY.fault(what, where, hint=hint)
 
@@ -149,7 +148,7 @@ def of_runner(
     rest = [word for word in words[1:] if not word.startswith("-")]
     program = replace(program, runner=(words[0], *options))
     if rest and any(map(TEXT.fullmatch, options)):
-        yield replace(program, path=where, said=f"{words[0]} {start}", text=rest[0])
+        yield replace(program, path=where, said=f"{words[0]} -c, {start},", text=rest[0])
     elif rest and "-m" in options:
         said = f"the module {rest[0]}, {start},"
         options.remove("-m")
@@ -289,13 +288,17 @@ class ScriptReading:
     def known(self, script: ShellScript) -> frozenset[str] | None:
         """The names that need no file: None if a file that nobody can name may define more."""
         names = SHELL | script.functions | (BASH if self.shell != "dash" else frozenset())
-        for file in script.sourced:
-            is_written_out = file.name.startswith("/")
-            text = beginning(self.subject.root, file.name) if is_written_out else None
-            more = None if text is None else parse_shell(text)
-            if more is None or any(not each.name for each in more.sourced) or more.path:
+        queue, seen = [file.name for file in script.sourced], set[str]()
+        while queue:
+            path = queue.pop()
+            # A node may get a file that the image lacks.
+            is_there = path.startswith("/") and self.subject.root.is_file(path)
+            more = parse_shell(beginning(self.subject.root, path)) if is_there else None
+            if more is None or more.path:
                 return None
             names |= more.functions
+            queue += [file.name for file in more.sourced if file.name not in seen]
+            seen.update(queue)
         return names if all(map(self.folders, script.path)) else None
 
     def folders(self, value: str) -> tuple[str, ...]:
@@ -315,8 +318,7 @@ class ScriptReading:
         """The path of a command that is called by its name, "" if there is none."""
         values = self.script.path if self.script else ()
         more = [folder for value in values for folder in self.folders(value)]
-        paths = (f"{folder}/{name}" for folder in (*more, *self.program.folders))
-        return next(filter(self.subject.root.is_file, paths), "")
+        return find_program(self.subject.root, name, (*more, *self.program.folders))
 
     def started(self) -> Iterator[SiteProgram]:
         """The programs that the script starts."""

@@ -77,7 +77,7 @@ TELLS = re.compile(r"HOST|LISTEN|ADDR|BIND", re.IGNORECASE)
 ANYWHERE = re.compile(r"(https?://)?(0\.0\.0\.0|\[::\]|\*)?:(?P<port>\d{2,5})/?")
 LOCAL = re.compile(r"(^|[\s=/])(127\.|localhost|\[?::1)")
 SSHD = re.compile(r"^\s*Port\s+(\d+)", re.IGNORECASE | re.MULTILINE)
-FILES = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
+FILES_OF_SSHD = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 
 
 def prove_start(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -304,7 +304,7 @@ def port_users(
                 taken.append(" ".join(words))
         if taken:
             yield Evidence(place, said=taken[0])
-    for pattern in FILES:
+    for pattern in FILES_OF_SSHD:
         for path in subject.root.glob(pattern):
             if port in SSHD.findall(subject.root.text(path)):
                 yield Evidence(path, said=f"Port {port}")

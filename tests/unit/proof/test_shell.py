@@ -21,6 +21,7 @@ EXPECTED, IGNORED, ENDS = Consequence.EXPECTED, Consequence.IGNORED, Consequence
         ("set -eu; go; true", ENDS),
         ("set -o errexit; go; true", ENDS),
         ("set -e; set +e; go; true", IGNORED),
+        ("set -- -e; go; true", IGNORED),
         ("set -e; go & true", IGNORED),
         ("true; exec go", ENDS),
         ("exec go; true", ENDS),

@@ -24,7 +24,7 @@ FILES: Mapping[str, Content] = {
     LIBRARY: library(LIBRARY) + b"\0tls-cert\0",
     "/usr/bin/script": "#!/bin/sh\ncase $1 in --once) ;; esac\n",
     "/usr/bin/wrapper": '#!/bin/sh\nexec daemon "$@"\n',
-    "/usr/bin/tool.py": "#!/usr/bin/python3\n",
+    "/usr/bin/tool.py": "#!/usr/share/python3\n",
     "/usr/bin/other": program(),
 }
 

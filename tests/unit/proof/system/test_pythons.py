@@ -12,7 +12,7 @@ import pytest
 from imagebuilder.image.proof import Level
 from imagebuilder.process import Completed, run
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.pythons import PythonScript, prove_python_scripts
+from imagebuilder.proof.system.pythons import MOST_ARGUMENT, PythonScript, prove_python_scripts
 from tests.unit.proof.trees import Sandbox, subject
 
 SAID = "node-readings, which a.service starts (ExecStart=),"
@@ -72,6 +72,17 @@ def test_a_text_is_read_in_the_place_of_its_file(tmp_path: Path) -> None:
     assert told(tmp_path, "import gone_module\n", given="import os") == []
     ((level, _),) = told(tmp_path, "", given="import gone_module", matters=False)
     assert level is Level.WARNING
+
+
+def test_more_scripts_than_one_argument_takes(tmp_path: Path) -> None:
+    def script(text: str) -> PythonScript:
+        return PythonScript("/x", text, SAID, (sys.executable,), "", matters=True)
+
+    padding = f"#{'x' * (MOST_ARGUMENT // 3)}\n"
+    scripts = [script(f"{padding}import gone_{number}\n") for number in range(7)]
+    asked = subject(tmp_path, run=on_host)
+    found = [each.what for each in prove_python_scripts(asked, [script(padding * 4), *scripts])]
+    assert [what.rpartition(" ")[2] for what in found] == [f"gone_{number}" for number in range(7)]
 
 
 def test_an_interpreter_that_cannot_run_says_nothing(tmp_path: Path) -> None:

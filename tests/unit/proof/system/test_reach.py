@@ -112,9 +112,9 @@ def test_an_address_in_a_variable(variable: str, port: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("/usr/bin/a", "&&", "/usr/bin/b"), "&& is given to the program as it is"),
-        (("/usr/bin/a", ">", "/x"), "> is given to the program as it is"),
-        (("/usr/bin/a", "2>&1"), "2>&1 is given to the program as it is"),
+        (("/usr/bin/a", "&&", "/usr/bin/b"), "&& becomes an argument"),
+        (("/usr/bin/a", ">", "/x"), "> becomes an argument"),
+        (("/usr/bin/a", "2>&1"), "2>&1 becomes an argument"),
         (("cd", "/opt"), "cd is no program"),
         (("/bin/sh", "-c", "a && b"), ""),
         (("/usr/bin/env", "a", "&&"), ""),
@@ -123,7 +123,7 @@ def test_an_address_in_a_variable(variable: str, port: str, tmp_path: Path) -> N
 )
 def test_lines_for_a_shell(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     found = faults(prove_shell_words(prepare(tmp_path, {}), starting(*words)))
-    whole = f"ExecStart= of a.service is no line of a shell: {said}"
+    whole = f"systemd starts ExecStart= of a.service without a shell: {said}"
     assert found == ([whole] if said else [])
 
 

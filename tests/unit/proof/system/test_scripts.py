@@ -120,6 +120,8 @@ def test_what_a_script_lacks_is_named(script: str, level: Level, what: str, tmp_
         "#!/bin/sh\nset -e\nif curl x; then ls; fi\n",
         "#!/bin/sh\nset -e\n. /usr/local/lib/more\nsay x\n",
         "#!/bin/sh\nset -e\n. $1/more\nsay x\n",
+        "#!/bin/sh\nset -e\n. /usr/local/lib/leads\nsay x\n",
+        "#!/bin/sh\nset -e\n. /etc/node-functions\nfrom_node x\n",
         "#!/bin/sh\nset -e\nPATH=$1:$PATH\nsay x\n",
         "#!/bin/sh\nset -e\nPATH=/opt/bin:$PATH\ncurl-of-opt x\n",
         "#!/bin/sh\nset -e\n[ -r /opt/env ] && . /opt/env\nls\n",
@@ -133,7 +135,8 @@ def test_what_a_script_lacks_is_named(script: str, level: Level, what: str, tmp_
 )
 def test_nothing_is_said_of_what_works(script: str, tmp_path: Path) -> None:
     more: Mapping[str, Content] = {
-        "/usr/local/lib/more": "say() { :; }\n",
+        "/usr/local/lib/more": ". /usr/local/lib/leads\nsay() { :; }\n",
+        "/usr/local/lib/leads": ". /usr/local/lib/more\n",
         "/opt/bin/curl-of-opt": Program(),
     }
     assert told(prepare(tmp_path, {TELL: Program(script), **more})) == []
@@ -162,7 +165,7 @@ def test_a_failure_that_the_unit_ignores_is_a_warning(tmp_path: Path) -> None:
 )
 def test_the_text_of_a_shell_is_read_too(words: tuple[str, ...], tmp_path: Path) -> None:
     found = told(prepare(tmp_path, {UNIT: "[Service]\n"}), starting(*words))
-    said = f"{words[0]} which a.service starts (ExecStartPre=) ends at line 1"
+    said = f"{words[0]} -c, which a.service starts (ExecStartPre=), ends at line 1"
     assert found == [(Level.FAULT, f"{said}: curl is not in the image")]
     given = prepare(tmp_path, {})
     given.__dict__["shipped"][UNIT] = ShippedFile("a", None)
