@@ -37,7 +37,7 @@ def check_size(path: Path, where: str, most: int) -> bool:
     info = path.lstat()
     if stat.S_ISREG(info.st_mode) and info.st_size > most:
         raise WorkError(
-            f"has {info.st_size} bytes: files like it are read up to {most >> 20} MiB",
+            f"is too large: it has {info.st_size} bytes, and at most {most >> 20} MiB are read",
             where=where,
             hint="find out what made it (imagebuilder why), and remove it from the image",
         )

@@ -93,7 +93,7 @@ def answer_question(
     start = monotonic()
     findings = tuple(map(without_secrets, islice(find(subject), MOST_FINDINGS)))
     if len(findings) == MOST_FINDINGS:
-        what = f"there are {MOST_FINDINGS} findings or more, of which the others are not shown"
+        what = f"there are {MOST_FINDINGS} findings or more; only these are shown"
         findings += (Say(question).fault(what, hint="correct these first"),)
     return Answer(question, findings, round(monotonic() - start, 2))
 

@@ -96,7 +96,7 @@ class Redfish:
         try:
             found = done.get(timeout=TOGETHER)
         except Empty:
-            what = f"the BMC {self.address}: did not do it within {TOGETHER:g} s"
+            what = f"the BMC {self.address}: did not respond within {TOGETHER:g} s"
             raise PowerError(what, where=self.node, hint=HINT) from None
         if isinstance(found, BaseException):
             raise found
@@ -132,7 +132,8 @@ def ask_system(bmc: Redfish, kind: str, until: float) -> str:
         first = str(error).partition("\n")[0]
         raise PowerError(f"the BMC {bmc.address}: {first}", where=bmc.node, hint=HINT) from error
     except ODD as error:
-        what = f"the BMC {bmc.address}: its answer is not Redfish's: {type(error).__name__}"
+        kind = type(error).__name__
+        what = f"the BMC {bmc.address}: it sent an answer that is not valid Redfish: {kind}"
         raise PowerError(what, where=bmc.node, hint=HINT) from error
 
 
@@ -148,9 +149,9 @@ def limit_answers(session: requests.Session, url: str, until: float) -> None:
             self, request: requests.PreparedRequest, **options: Unpack[AdapterOptions]
         ) -> requests.Response:
             if urlsplit(request.url or "")[:2] != urlsplit(url)[:2]:
-                raise requests.RequestException(f"it sends us to {fit(request.url or '')}")
+                raise requests.RequestException(f"it redirects to {fit(request.url or '')}")
             if time.monotonic() > until:
-                raise requests.RequestException("its time is over")
+                raise requests.RequestException("the time limit is over")
             options["stream"] = True
             answer = super().send(request, **options)
             kept = bytearray()
@@ -158,7 +159,7 @@ def limit_answers(session: requests.Session, url: str, until: float) -> None:
                 kept += piece
                 if len(kept) > MOST:
                     answer.close()
-                    raise requests.RequestException(f"it answers more than {MOST >> 20} MiB")
+                    raise requests.RequestException(f"its answer is larger than {MOST >> 20} MiB")
             answer._content = bytes(kept)
             return answer
 

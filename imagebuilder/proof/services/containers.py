@@ -85,7 +85,7 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
     try:
         settings = tomllib.loads(root.text(TOOLKIT))
     except (ValueError, RecursionError) as error:  # also of a number with too many digits
-        what = f"no container gets a card: {TOOLKIT} is no TOML ({error})"
+        what = f"no container gets a card: {TOOLKIT} is not valid TOML ({error})"
         yield SAY.fault(what, Evidence(TOOLKIT), hint="write it with nvidia-ctk config")
         return
     cli = settings.get(CLI)
@@ -101,13 +101,13 @@ def prove_cri(root: Root) -> Iterator[Finding]:
     try:
         disabled = tomllib.loads(root.text(CONTAINERD)).get("disabled_plugins")
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        what = f"containerd does not start: {CONTAINERD} is no TOML ({error})"
+        what = f"containerd does not start: {CONTAINERD} is not valid TOML ({error})"
         yield SAY.fault(what, Evidence(CONTAINERD), hint="containerd config default writes one")
         return
     if isinstance(disabled, list) and {"cri", "io.containerd.grpc.v1.cri"} & set(
         map(str, disabled)
     ):
-        what = f"the kubelet finds no runtime: disabled_plugins of {CONTAINERD} has cri"
+        what = f"the kubelet finds no runtime: disabled_plugins of {CONTAINERD} contains cri"
         evidence = Evidence(CONTAINERD, symbol="disabled_plugins")
         yield SAY.fault(what, evidence, hint="remove it from that list")
 
@@ -119,7 +119,11 @@ def prove_devices(root: Root, path: str) -> Iterator[Finding]:
         listed = parse_document(content, path).value if content.strip() else {}
     except InputError as error:
         what = f"no container gets the devices of {path}: {error.faults[0].what}"
-        yield SAY.fault(what, Evidence(path, said=error.faults[0].where), hint="write it again")
+        yield SAY.fault(
+            what,
+            Evidence(path, said=error.faults[0].where),
+            hint="correct it, or generate it again",
+        )
         return
     named = list(dict.fromkeys(paths_of(listed)))
     gone = [each for each in named if each.startswith(IN_IMAGE) and not root.lies(each)]

@@ -36,11 +36,11 @@ class StrictFile:
 STRICT = (
     StrictFile("/etc/munge/munge.key", "munged", "munge", OTHERS_MAY_READ, "it does not start"),
     StrictFile("/etc/sudoers", "sudo", ROOT, 0o002, "sudo works for nobody"),
-    StrictFile("/etc/sudoers.d/*", "sudo", ROOT, 0o002, "its rules do not count"),
+    StrictFile("/etc/sudoers.d/*", "sudo", ROOT, 0o002, "its rules have no effect"),
     StrictFile("/etc/crontab", "cron", ROOT, OTHERS_MAY_WRITE, "its jobs never run"),
     StrictFile("/etc/cron.d/*", "cron", ROOT, OTHERS_MAY_WRITE, "its jobs never run"),
     StrictFile("/etc/logrotate.d/*", "logrotate", ROOT, OTHERS_MAY_WRITE, "its logs only grow"),
-    StrictFile("/etc/ssh/ssh_host_*_key", "sshd", ROOT, OTHERS_MAY_READ, "sshd has one key less"),
+    StrictFile("/etc/ssh/ssh_host_*_key", "sshd", ROOT, OTHERS_MAY_READ, "the key is not used"),
     StrictFile(KEYS, "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
     StrictFile(f"{KEYS}/*", "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
     StrictFile("/root/.ssh/authorized_keys", "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
@@ -48,7 +48,7 @@ STRICT = (
     StrictFile("/root/.ssh/id_*[!b]", "ssh", ROOT, OTHERS_MAY_READ, "the key is not used"),
     StrictFile(
         "/etc/NetworkManager/system-connections/*", "NetworkManager", ROOT, OTHERS_MAY_READ,
-        "the connection does not count",
+        "the connection is not used",
     ),
     StrictFile("/etc/sssd/sssd.conf", "sssd", ROOT, OTHERS_MAY_READ, "it does not start"),
 )  # fmt: skip
@@ -66,7 +66,7 @@ def prove_modes(subject: Subject) -> Iterator[Finding]:
             mode = stat.S_IMODE(info.st_mode)
             others = "read" if strict.may == OTHERS_MAY_READ else "write"
             if mode & strict.may:
-                why = f"others than its owner may {others} it (mode {mode:04o})"
+                why = f"users other than its owner may {others} it (mode {mode:04o})"
             elif strict.owner and wanted is not None and info.st_uid != wanted:
                 why = f"it belongs to uid {info.st_uid} and not to {strict.owner}"
             else:
@@ -74,5 +74,5 @@ def prove_modes(subject: Subject) -> Iterator[Finding]:
             what = f"{strict.program} refuses {path}, because {why}: {strict.effect}"
             said = f"mode {mode:04o}, owner {info.st_uid}"
             who = strict.owner or "its account"
-            hint = f"give it to {who}, with a mode such as 0600 (overlay key files:)"
+            hint = f"set its owner to {who}, and its mode to 0600 or the like (overlay key files:)"
             yield SAY.fault(what, Evidence(path, said=said), hint=hint)

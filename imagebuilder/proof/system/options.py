@@ -71,7 +71,9 @@ def prove_command(
     if unknown and len(unknown) == len(names):
         # A program that is packed, or a wrapper, has none of its options as a text.
         listed = some(f"--{name}" for name in names)
-        what = f"{unit.name} may not start: {program} does not have the text of {listed} ({key}=)"
+        what = (
+            f"{unit.name} may not start: {program} contains none of its options: {listed} ({key}=)"
+        )
         yield SAY.warning(what, Evidence(place, said=listed), hint=hint)
         return
     for name in unknown:

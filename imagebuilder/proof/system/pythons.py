@@ -113,10 +113,14 @@ def prove_answer(script: PythonScript, answer: str) -> Iterator[Finding]:
     for line, module, *message in found:
         evidence = Evidence(script.path, said=f"line {line}")
         if message:
-            what = f"{script.said} cannot run: line {line} is no Python for "
+            what = f"{script.said} cannot run: line {line} is not valid for "
             what += f"{script.interpreter[0]} ({message[0]})"
             yield say(what, evidence, hint="correct it for the Python of the image")
         else:
             what = f"{script.said} ends at line {line}: {script.interpreter[0]} has no module "
             what += module
-            yield say(what, evidence, hint=f"install what has it, or import {module} in a `try`")
+            yield say(
+                what,
+                evidence,
+                hint=f"install the package that has it, or import {module} in a `try`",
+            )

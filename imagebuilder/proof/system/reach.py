@@ -60,7 +60,7 @@ def prove_reach(subject: Subject, startup: Startup) -> Iterator[Finding]:
                 mode = stat.S_IMODE(subject.entries[closed].st_mode)
                 does = "enter" if closed != path else "read"
                 what = f"{unit.name} runs as {account.name}, who may not {does} {closed} (mode "
-                what += f"{mode:04o}), and so not use {path}"
+                what += f"{mode:04o}), and therefore cannot use {path}"
                 hint = f"put it elsewhere, or give {account.name} the right to {does} {closed}"
                 yield SAY.fault(what, where, hint=hint)
 

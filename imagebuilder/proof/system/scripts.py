@@ -48,7 +48,7 @@ IGNORES = r"^\s*{key}\s*=\s*[@:|!+]*-[@:|!+-]*{program}(\s|$)"
 FOR_SHELLS = frozenset(("&&", "||", "|", ">", ">>", "&>", "<", "&"))
 BUILT_IN = frozenset(("source", ".", "cd", "export", "eval", "alias", "ulimit", "umask", "set"))
 NAME = re.compile(r"[a-zA-Z][\w.+-]*|\[\[")
-HINT = "install what has it (packages:), or ask for it first: command -v, [ -x PATH ]"
+HINT = "install the package that has it, or test whether it exists first: command -v, [ -x PATH ]"
 OLD_PATH = re.compile(r"\$PATH\b|\$\{PATH\}")
 
 
@@ -101,7 +101,7 @@ def prove_shell_words(subject: Subject, startup: Startup) -> Iterator[Finding]:
                 if where.path in subject.shipped or RUNNERS.fullmatch(program) or program == ENV:
                     continue
                 if meant or program in BUILT_IN:
-                    does = "becomes an argument" if meant else "is no program"
+                    does = "becomes an argument" if meant else "is not a program"
                     what = f"systemd starts {key}= of {unit.name} without a shell: "
                     what += f"{(meant or [program])[0]} {does}"
                     hint = "write /bin/bash -c '...', or start the program itself"
@@ -240,7 +240,7 @@ class ScriptReading:
             yield from prove_upgrade(self.subject, self.program.said, words, where)
         for command, why in self.missing():
             ends = self.program.matters and command.failure == Consequence.ENDS
-            does = "ends at" if ends else "cannot do what it says in"
+            does = "ends at" if ends else "cannot run"
             place = f"{does} line {command.line}"
             say = SAY.fault if ends else SAY.warning
             hint = "begin it with `#!/bin/bash`" if command.name in BASH else HINT
@@ -252,7 +252,7 @@ class ScriptReading:
         root = self.subject.root
         if not self.data.startswith(b"#!"):
             is_text = b"\0" not in self.data[:4096] and root.is_file(self.program.path)
-            return "it has no `#!` line, and nothing says what runs it" if is_text else ""
+            return "it has no `#!` line" if is_text else ""
         interpreter = self.first[0]
         if interpreter.startswith(IN_IMAGE) and not root.is_file(interpreter):
             ends = (

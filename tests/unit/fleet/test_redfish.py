@@ -67,7 +67,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "words"),
-    [(drip, "did not do it within 3 s"), (flood, "it answers more than 16 MiB")],
+    [(drip, "did not respond within 3 s"), (flood, "its answer is larger than 16 MiB")],
 )
 def test_an_answer_without_end_is_given_up(answer: Answer, words: str) -> None:
     with bmc(answer) as (address, _), pytest.raises(PowerError, match=words):
@@ -90,7 +90,7 @@ def test_nothing_is_sent_to_another_host(how: str) -> None:
         handler.request.sendall(OK + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
     with bmc(flood) as (elsewhere, heard), bmc(lead) as (address, asked):
-        with pytest.raises(PowerError, match=f"it sends us to {elsewhere}/"):
+        with pytest.raises(PowerError, match=f"it redirects to {elsewhere}/"):
             ask(address)
         assert (heard, bool(asked)) == ([], True)
 

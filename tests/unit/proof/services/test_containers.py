@@ -52,7 +52,7 @@ def test_containers_as_root_with_a_setting_for_those_without(tmp_path: Path) -> 
     (found,) = told(tmp_path, {TOOLKIT: text.format("true")})
     assert found.startswith("Docker's containers may not open the card: no-cgroups")
     (found,) = told(tmp_path, {TOOLKIT: text.format("True")})
-    assert "is no TOML" in found
+    assert "is not valid TOML" in found
     (tmp_path / UNIT.lstrip("/")).unlink()
     alone = subject(make_tree(tmp_path, {TOOLKIT: text.format("true")}))
     assert list(prove_containers(alone)) == []
@@ -65,7 +65,7 @@ def test_containers_as_root_with_a_setting_for_those_without(tmp_path: Path) -> 
         ('disabled_plugins = ["io.containerd.grpc.v1.cri"]\n', "the kubelet finds no runtime"),
         ("disabled_plugins = []\n", ""),
         ("version = 3\n", ""),
-        ("[plugins\n", "containerd does not start: /etc/containerd/config.toml is no TOML"),
+        ("[plugins\n", "containerd does not start: /etc/containerd/config.toml is not valid TOML"),
     ],
 )
 def test_a_kubelet_whose_runtime_is_switched_off(text: str, why: str, tmp_path: Path) -> None:

@@ -56,7 +56,9 @@ def test_an_option_that_is_nowhere(line: str, level: Level, option: str, tmp_pat
 def test_options_of_which_none_is_there(tmp_path: Path) -> None:
     ((level, what),) = told(tmp_path, f"{PROGRAM} --network-plugin cni --network-name x")
     assert level is Level.WARNING
-    assert what.endswith("does not have the text of --network-plugin, --network-name (ExecStart=)")
+    assert what.endswith(
+        "contains none of its options: --network-plugin, --network-name (ExecStart=)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def told(
     [
         ("import os\nfrom gone_module.version import X\n", "ends at line 2: PY has no module gone"),
         ("import os, gone_module\n", "ends at line 1: PY has no module gone_module"),
-        ("import os\nprint 'x'\n", "cannot run: line 2 is no Python for PY (Missing parenthe"),
+        ("import os\nprint 'x'\n", "cannot run: line 2 is not valid for PY (Missing parenthe"),
         ("import os.path, json.decoder\n", ""),
         ("try:\n    import gone_module\nexcept ImportError:\n    pass\n", ""),
         ("def f():\n    import gone_module\n", ""),

@@ -115,7 +115,7 @@ def test_an_address_in_a_variable(variable: str, port: str, tmp_path: Path) -> N
         (("/usr/bin/a", "&&", "/usr/bin/b"), "&& becomes an argument"),
         (("/usr/bin/a", ">", "/x"), "> becomes an argument"),
         (("/usr/bin/a", "2>&1"), "2>&1 becomes an argument"),
-        (("cd", "/opt"), "cd is no program"),
+        (("cd", "/opt"), "cd is not a program"),
         (("/bin/sh", "-c", "a && b"), ""),
         (("/usr/bin/env", "a", "&&"), ""),
         (("/usr/bin/a", "a&&b"), ""),

@@ -60,7 +60,7 @@ def told(given: Subject, startup: Startup | None = None) -> list[tuple[Level, st
         (
             "#!/bin/sh\ncurl x\nls\n",
             Level.WARNING,
-            "cannot do what it says in line 2: curl is not in the image",
+            "cannot run line 2: curl is not in the image",
         ),
         (
             "#!/bin/sh\n/usr/bin/curl x\n",
@@ -80,7 +80,7 @@ def told(given: Subject, startup: Startup | None = None) -> list[tuple[Level, st
         (
             "#!/bin/sh\nif [[ a = a ]]; then ls; fi\n",
             Level.WARNING,
-            "cannot do what it says in line 2: dash, which runs it, has no [[",
+            "cannot run line 2: dash, which runs it, has no [[",
         ),
         (
             "#!/bin/sh\r\nls\r\n",
@@ -101,7 +101,7 @@ def told(given: Subject, startup: Startup | None = None) -> list[tuple[Level, st
         (
             "ls\n",
             Level.FAULT,
-            "cannot run: it has no `#!` line, and nothing says what runs it",
+            "cannot run: it has no `#!` line",
         ),
     ],
 )

@@ -151,7 +151,7 @@ def test_a_mode_that_a_program_refuses(path: str, mode: int, why: str, tmp_path:
     given = prepare(tmp_path, {path: "x\n"})
     (tmp_path / path.lstrip("/")).chmod(mode)
     found = [each.what for each in prove_modes(given) if "may" in each.what]
-    assert [what.startswith(f"{why} {path}, because others") for what in found] == (
+    assert [what.startswith(f"{why} {path}, because users other") for what in found] == (
         [True] if why else []
     )
 
