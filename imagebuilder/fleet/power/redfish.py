@@ -132,8 +132,8 @@ def ask_system(bmc: Redfish, kind: str, until: float) -> str:
         first = str(error).partition("\n")[0]
         raise PowerError(f"the BMC {bmc.address}: {first}", where=bmc.node, hint=HINT) from error
     except ODD as error:
-        kind = type(error).__name__
-        what = f"the BMC {bmc.address}: it sent an answer that is not valid Redfish: {kind}"
+        found = type(error).__name__
+        what = f"the BMC {bmc.address}: it sent an answer that is not valid Redfish: {found}"
         raise PowerError(what, where=bmc.node, hint=HINT) from error
 
 

@@ -42,7 +42,9 @@ def sparse(root: Root, name: str, size: int = ZEROS) -> None:
 def test_a_file_larger_than_the_memory_is_refused_by_its_name(tmp_path: Path) -> None:
     root = Root(tmp_path)
     sparse(root, "/etc/passwd")
-    with pytest.raises(WorkError, match=r"/etc/passwd: is too large: it has \d+ bytes.*\n  hint: .*why"):
+    with pytest.raises(
+        WorkError, match=r"/etc/passwd: is too large: it has \d+ bytes.*\n  hint: .*why"
+    ):
         root.text("/etc/passwd")
     sparse(root, "/etc/passwd", MOST_READ)
     assert len(root.read("/etc/passwd") or b"") == MOST_READ
