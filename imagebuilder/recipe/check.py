@@ -103,7 +103,7 @@ def check_tree(overlays: Iterable[Overlay], parts: Mapping[str, Part], faults: l
                 where = part.document.fault((key_of(file.target),), "", of_key=True).where
             name, other = placed.setdefault(file.target, (overlay.name, file))
             if lands_as(other) != lands_as(file) and name == overlay.name:
-                what = f"its files/ has {file.target}, which this key makes"
+                what = f"this key generates {file.target}, which files/ also contains"
                 faults.append(Fault(where, what, "keep one of them"))
             elif lands_as(other) != lands_as(file):
                 what = f"the overlay {quote(name)} puts a different file at {file.target}"
