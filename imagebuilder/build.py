@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import cast
 
+from imagebuilder.apart import run_apart
 from imagebuilder.decode import read_object
 from imagebuilder.errors import ImagebuilderError, WorkError
 from imagebuilder.families.protocol import Family
 from imagebuilder.families.registry import family_of
 from imagebuilder.image.assemble import assemble_image, commit_of, draft_image
-from imagebuilder.image.proof import Proof
+from imagebuilder.image.proof import Answer, Proof
 from imagebuilder.lock.types import Lock
 from imagebuilder.lock.verified import Pool
 from imagebuilder.locks import file_lock
@@ -27,7 +29,7 @@ from imagebuilder.process import check_tools, end_children
 from imagebuilder.proof.memory import Memory
 from imagebuilder.proof.prove import prove_tree
 from imagebuilder.proof.terminal import headline
-from imagebuilder.recipe.engines import engines_of
+from imagebuilder.recipe.engines import Engines, engines_of
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.root import Root
 from imagebuilder.settings import Settings
@@ -86,12 +88,22 @@ def build(
             with ui.step("prove") as step:
                 tree, engines = finished_tree(plan, site), engines_of(recipe.overlays)
                 memory = Memory(settings.state, store, draft.image, Root(work / tree))
-                proof = prove_tree(draft.image, work, tree, engines, memory.trace, memory.reading)
-                memory.keep()
+                proof = run_apart("the proof", partial(prove_draft, memory, work, tree, engines))
                 step.remark(headline(proof))
             image = assemble_image(draft, plan, store, proof=proof)
             keep_tree(settings.state, plan.profile, draft.image.root.commit, work / tree)
             return image, proof
+
+
+def prove_draft(
+    memory: Memory, work: Path, tree: str, engines: Engines, tell: Callable[[Answer], None]
+) -> Proof:
+    """Prove the tree `tree` below `work`, and keep what the profile's next proof may know of it."""
+    proof = prove_tree(
+        memory.image, work, tree, engines, memory.trace, memory.reading, on_answer=tell
+    )
+    memory.keep()
+    return proof
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+from imagebuilder.apart import run_apart
 from imagebuilder.digest import Json
 from imagebuilder.image.proof import Answer, Proof, Question
 from imagebuilder.image.types import read_image
@@ -48,7 +49,8 @@ def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
             store.checkout(image.root.commit, work / "root")
         root = Root(work / "root")
         trace = partial(read_provenance, store, image, root, history=history.result())
-        return prove_tree(image, work, "root", engines.result(), trace, on_answer=hear)
+        asked = partial(prove_tree, image, work, "root", engines.result(), trace)
+        return run_apart("the proof", lambda tell: asked(on_answer=tell), hear)
 
 
 @dataclass(frozen=True)

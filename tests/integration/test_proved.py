@@ -11,7 +11,7 @@ import pytest
 
 from imagebuilder import build
 from imagebuilder.families.shipped import Checksum, ChecksumKind, ShippedFile
-from imagebuilder.image.proof import Level, Proof
+from imagebuilder.image.proof import Answer, Level, Proof
 from imagebuilder.image.types import Image, read_image
 from imagebuilder.pipeline import BuildOptions, build_profile
 from imagebuilder.proof.kernel.modules import ModuleReader
@@ -49,7 +49,7 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
     shop = linked(workshop, tmp_path)
     add_script(shop.project, "llama-cpp", SCRIPT)
     store = Store(shop.state / "store")
-    proved: list[str] = []
+    proved = tmp_path / "proved"
 
     def see(
         image: Image,
@@ -58,19 +58,21 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
         engines: Engines,
         trace: Callable[[Mapping[str, ShippedFile], Entries], Provenance],
         reading: RootReader,
+        *,
+        on_answer: Callable[[Answer], None],
     ) -> Proof:
-        proved.append(name)
+        proved.write_text(name)
         store.checkout(image.root.commit, tmp_path / "stored")
         assert (work / name / "usr/share/doc/dash").read_text() == "file\n"
         assert snapshot(work / name) == snapshot(tmp_path / "stored")
-        return prove_tree(image, work, name, engines, trace, reading)
+        return prove_tree(image, work, name, engines, trace, reading, on_answer=on_answer)
 
     monkeypatch.setattr(build, "prove_tree", see)
     settings = Settings(shop.project, shop.state, shop.cache, shop.site)
     before = FILE.load(verified_file(shop.state, "generic"))
     built = build_profile("generic", settings, Ui(), BuildOptions(locked=True))
     assert built.new
-    assert proved == ["c0"], "it was checked out again: the small change is to be applied"
+    assert proved.read_text() == "c0", "it was checked out again: the small change is to be applied"
 
     # What the build before had verified was not hashed again, and what changed since was.
     image = read_image(store, store.image("generic"))

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work on files whose author is not trusted, in a process of its own with a limit on its time.
+
+    run_apart(name, work, on_news) -> what work returned
+
+A regular expression or a parser in C that does not come to an end keeps the interpreter, so that
+nothing in the same process can stop it, not even Ctrl-C; one that fails takes the process with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import resource
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import NoReturn, TypeVar, cast
+
+from imagebuilder.errors import ImagebuilderError, WorkError
+
+News = TypeVar("News")
+Result = TypeVar("Result")
+
+CPU_SECONDS = 30 * 60  # of all threads together; proofs take seconds, of large images minutes
+END_SECONDS = 10
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+@dataclass(frozen=True)
+class SentApart:
+    """News of the work, or at last what it returned."""
+
+    value: object
+    last: bool
+
+
+def ignore(_: object) -> None:
+    """For callers that only need the result."""
+
+
+def run_apart(
+    name: str,
+    work: Callable[[Callable[[News], None]], Result],
+    on_news: Callable[[News], None] = ignore,
+    *,
+    cpu_seconds: int = CPU_SECONDS,
+) -> Result:
+    """Do `work` in a forked process, and return what it returned; what else it changes is lost.
+
+    `work` is given a function that passes news to `on_news`, here.  `name` is for errors.  The
+    process ends with this thread, however that ends.  Raises the ImagebuilderError or OSError that
+    `work` raises, and WorkError if the process takes more than `cpu_seconds` of processor time, or
+    ends in another way: what Python says of that is on stderr.
+    """
+    context = multiprocessing.get_context("fork")
+    reading, writing = context.Pipe(duplex=False)
+    us = os.getpid()
+    process = context.Process(target=carry_out, args=(work, writing, us, cpu_seconds), daemon=True)
+    with reading:
+        process.start()
+        writing.close()
+        try:
+            while True:
+                said = reading.recv()
+                if isinstance(said, BaseException):
+                    raise said
+                if said.last:
+                    return cast("Result", said.value)
+                on_news(said.value)
+        except EOFError:
+            process.join()
+            raise ended(name, process.exitcode or 0, cpu_seconds) from None
+        finally:
+            process.terminate()
+            process.join(END_SECONDS)
+            process.kill()
+            process.join()
+
+
+def ended(name: str, status: int, cpu_seconds: int) -> WorkError:
+    """The error of a process that ended without a result."""
+    if status == -signal.SIGXCPU:
+        what = f"{name} took more than {cpu_seconds} s of processor time, and was ended"
+        return WorkError(what, hint="a file of the image was probably made to hold it up")
+    how = signal.strsignal(-status) if status < 0 else f"exit status {status}"
+    hint = "if there was enough memory, please report it, with what it printed and the recipe"
+    return WorkError(f"{name} ended unexpectedly: {how}", hint=hint)
+
+
+def carry_out(
+    work: Callable[[Callable[[News], None]], Result], writing: Connection, us: int, cpu_seconds: int
+) -> None:
+    """The forked process."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != us:
+        return
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + END_SECONDS))
+    # Whoever waits may be gone.
+    with suppress(KeyboardInterrupt, BrokenPipeError):
+        try:
+            result = work(lambda news: writing.send(SentApart(news, last=False)))
+            writing.send(SentApart(result, last=True))
+        except BrokenPipeError:
+            raise
+        except (ImagebuilderError, OSError) as error:
+            writing.send(error)
+
+
+def interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
