@@ -10,7 +10,10 @@ import itertools
 import json
 import os
 import shlex
+import shutil
+import signal
 import socket
+import subprocess
 import sys
 import tarfile
 import threading
@@ -24,7 +27,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from imagebuilder import __version__
-from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
+from imagebuilder.errors import FullError, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.image.types import ImageBoot, ImageRoot
 from imagebuilder.process import run
 from imagebuilder.program import program
@@ -482,7 +485,7 @@ def test_each_mebibyte_has_its_own_time(tmp_path: Path, monkeypatch: pytest.Monk
     clock = itertools.count(step=100.0)
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     with (tmp_path / "sent").open("rb") as sent:
-        incoming = stream.Incoming(sent, -1)
+        incoming = stream.Incoming(sent, -1, tmp_path)
         waited = [(len(incoming.read()), incoming.other.waited) for _ in range(4)]
     assert waited == [(1 << 20, 0.0), (1 << 20, 0.0), (1 << 20, 0.0), (1, 100.0)]
 
@@ -494,7 +497,7 @@ def test_a_sender_that_is_done_is_not_silent(
     (tmp_path / "sent").write_bytes(b"x")
     out, into = os.pipe()
     with (tmp_path / "sent").open("rb") as sent, os.fdopen(out, "rb") as arrived:
-        incoming = stream.Incoming(sent, into)
+        incoming = stream.Incoming(sent, into, tmp_path)
         incoming.run()
         assert arrived.read() == b"x"
     incoming.check()
@@ -745,6 +748,27 @@ def test_a_disk_that_fills_up(far: Far, builder: Store, two: Two) -> None:
         pytest.raises(HostError, match="the disk is full; nothing was changed"),
     ):
         send(remote, builder, two.old)
+
+
+def test_a_sender_leaves_some_space_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header, target = tmp_path / "header", tmp_path / "target"
+    endless = tarfile.TarInfo("00/" + 62 * "0" + ".file")
+    endless.size = 1 << 40
+    header.write_bytes(endless.tobuf())
+    (target / "00").mkdir(parents=True)
+    free = shutil.disk_usage(tmp_path).free
+    monkeypatch.setattr(stream, "LEAST_FREE", free - (16 << 20))
+    argv = ["sh", "-c", 'cat "$0" /dev/urandom | zstd -1 --quiet', str(header)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, process_group=0) as sender:
+        assert sender.stdout
+        try:
+            with pytest.raises(FullError, match="the disk is full; nothing was changed"):
+                unpack_objects(sender.stdout, target)
+        finally:
+            os.killpg(sender.pid, signal.SIGKILL)
+    assert shutil.disk_usage(tmp_path).free > free - (1 << 30)
 
 
 def test_what_is_wrong_is_said_before_anybody_is_asked(

@@ -34,6 +34,7 @@ MOST_META = 128 << 20  # bytes of an object that is no file (OSTREE_MAX_METADATA
 TAR_MEMORY = 1 << 30  # bytes of address space, and as much for zstd
 SLOW_S = 300.0  # of waiting for LEAST bytes: nothing is removed from either side meanwhile
 LEAST = 1 << 20
+LEAST_FREE = 200_000_000  # bytes that a sender leaves to others who use the disk
 PUBLISH_S = 7200.0  # for what the other side does when it has everything
 OBJECT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}\.(file|dirtree|dirmeta|commit)")
 
@@ -183,11 +184,11 @@ def stream_objects(
 def unpack_objects(stream: IO[bytes], folder: Path) -> None:
     """Unpack a stream into the objects/ of a scratch repository.
 
-    Raises WorkError if it was cut off, stopped or holds anything else, HostError if the disk is
-    full.  The names of a tar may have any length, so tar has a limit of memory.
+    Raises WorkError if it was cut off, stopped or holds anything else, FullError before the disk
+    is full.  The names of a tar may have any length, so tar has a limit of memory.
     """
     unpacking, arriving = os.pipe()
-    incoming = Incoming(stream, arriving)
+    incoming = Incoming(stream, arriving, folder)
     # It may wait for a sender that is silent for ever, so nobody waits for it.
     threading.Thread(target=incoming.run, daemon=True).start()
     tar = ["tar", "--extract", *TAR_OPTIONS, DECOMPRESS, "--file=-",
@@ -206,10 +207,13 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
 
 
 class Incoming:
-    """Copies what arrives into a pipe, in a thread, until either end closes."""
+    """Copies what arrives into a pipe, in a thread, until either end closes.
 
-    def __init__(self, stream: IO[bytes], sink: int) -> None:
-        self.stream, self.sink = stream, sink
+    What the pipe's reader makes of it is in `folder`.
+    """
+
+    def __init__(self, stream: IO[bytes], sink: int, folder: Path) -> None:
+        self.stream, self.sink, self.folder = stream, sink, folder
         self.other = OtherSide()
 
     def run(self) -> None:
@@ -226,10 +230,15 @@ class Incoming:
         return chunk
 
     def check(self) -> None:
-        """Raise WorkError for a sender that is too slow; tar may take longer for what has come."""
+        """Raise WorkError for a sender that is too slow; tar may take longer for what has come.
+
+        Raises FullError for a disk that is almost full.
+        """
         if self.other.is_slow:
             what = f"the sender has sent less than {LEAST >> 10} KiB in {SLOW_S:g} s"
             raise WorkError(what)
+        if shutil.disk_usage(self.folder).free < LEAST_FREE:
+            raise full_disk(self.folder)
 
 
 def check_objects(folder: Path) -> None:
