@@ -6,10 +6,13 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MILLISECOND = 1_000_000  # in ns
+MOUNTS = Path("/proc/self/mountinfo")
+ESCAPED = re.compile(rb"\\([0-7]{3})")
 
 
 def entries_below(top: Path) -> Iterator[os.DirEntry[str]]:
@@ -61,3 +64,14 @@ def date_last(path: Path, others: Iterable[Path]) -> None:
         if time != limit:
             with contextlib.suppress(OSError):
                 os.utime(other, ns=(limit, limit))
+
+
+def read_mounts(mountinfo: bytes | None = None) -> Iterator[tuple[str, str]]:
+    """Where something is mounted, and the type of that file system (proc_pid_mountinfo(5)).
+
+    Anybody may mount at a name that is no UTF-8: it is spelled as Path spells it.
+    """
+    for line in (MOUNTS.read_bytes() if mountinfo is None else mountinfo).splitlines():
+        left, _, right = line.partition(b" - ")
+        point = ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), left.split(b" ")[4])
+        yield os.fsdecode(point), os.fsdecode(right.split(b" ")[0])

@@ -240,6 +240,11 @@ class Tree:
     def lock(self, name: str) -> Path:
         return self.path / "locks" / name
 
+    @property
+    def reserve(self) -> Path:
+        """Space for removing releases from a full disk."""
+        return self.path / "reserve"
+
 
 def hyphened(mac: str) -> str:
     """A MAC address in the form of iPXE's `${mac:hexhyp}`, for URLs."""

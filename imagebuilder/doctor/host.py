@@ -10,6 +10,7 @@ import importlib.util
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.errors import HostError
 from imagebuilder.families.tool import Tool, check_tool, find_tool
 from imagebuilder.files import scratch
-from imagebuilder.folders import matching
+from imagebuilder.folders import matching, read_mounts
 from imagebuilder.playbook.step import check_ansible, find_ansible
 from imagebuilder.process import run
 from imagebuilder.sandbox import check_sandbox
@@ -206,7 +207,7 @@ def examine_sandbox(state: Path, path: str, *, is_root: bool) -> HostFinding:
 def examine_state(state: Path, *, is_root: bool) -> tuple[HostFinding, ...]:
     """The file system that holds, or will hold, the store and the package pool."""
     there = nearest_folder(state)
-    kind = type_of_mount(there.resolve(), Path("/proc/self/mountinfo").read_text())
+    kind = type_of_mount(there.resolve(), read_mounts())
     space = examine_space(shutil.disk_usage(there).free, there)
     fitness = examine_type(kind, there)
     if fitness.ok and os.access(there, os.W_OK):
@@ -266,20 +267,14 @@ def examine_features(folder: Path, kind: str, *, is_root: bool) -> HostFinding:
     )
 
 
-def type_of_mount(folder: Path, mountinfo: str) -> str:
-    """The file system type of `folder` (no symlinks), from proc_pid_mountinfo(5)."""
+def type_of_mount(folder: Path, mounts: Iterable[tuple[str, str]]) -> str:
+    """The file system type of `folder` (no symlinks), given read_mounts()."""
     best, kind = Path("/"), "unknown"
-    for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        point = Path(unescape(left.split(" ")[4]))
+    for mounted, type_ in mounts:
+        point = Path(mounted)
         if folder.is_relative_to(point) and point.is_relative_to(best):
-            best, kind = point, right.split(" ")[0]
+            best, kind = point, type_
     return kind
-
-
-def unescape(text: str) -> str:
-    r"""Undo the `\040` of /proc/self/mountinfo."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
 def examine_memory(meminfo: str) -> HostFinding:

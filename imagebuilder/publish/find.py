@@ -13,6 +13,7 @@ from imagebuilder.errors import InputError, WorkError
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.files import read_offers, refresh_menu
 from imagebuilder.nodes.references import find_channel_faults, find_offers, find_version
+from imagebuilder.publish.space import keep_reserve, use_reserve
 from imagebuilder.rights import check_enterable, check_writable
 from imagebuilder.tree import CHANNELS, ReleaseName, Tree, check_folders, close_tree
 from imagebuilder.ui import Ui
@@ -117,7 +118,12 @@ def changing(tree: Tree, ui: Ui, *, removing: bool = False) -> Iterator[None]:
 
     check_writable(tree.path)
     with file_lock(tree.lock("gc"), shared=not removing, waiting=waiting):
-        yield
-        # Compared with the file: a killed command may have left an old menu.
-        if find_offers(tree) != read_offers(tree):
-            refresh_menu(tree, ui)
+        if removing:
+            use_reserve(tree)
+        try:
+            yield
+            # Compared with the file: a killed command may have left an old menu.
+            if find_offers(tree) != read_offers(tree):
+                refresh_menu(tree, ui)
+        finally:
+            keep_reserve(tree)

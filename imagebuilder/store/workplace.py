@@ -14,6 +14,7 @@ from pathlib import Path
 
 from imagebuilder.errors import WorkError
 from imagebuilder.files import make_private
+from imagebuilder.folders import read_mounts
 from imagebuilder.locks import file_lock, is_locked
 from imagebuilder.process import run
 
@@ -104,9 +105,7 @@ def remove_tree(place: Path) -> None:
     `rm -rf` through a mounted /dev has destroyed hosts (void-mklive #364).  Raises WorkError.
     """
     below = f"{place.resolve()}/"
-    rows = Path("/proc/self/mountinfo").read_text().splitlines()
-    for row in rows:
-        mounted = row.split(" ")[4].encode().decode("unicode_escape")
+    for mounted, _ in read_mounts():
         if f"{mounted}/".startswith(below):
             raise WorkError(
                 f"{mounted} is mounted inside a directory that is to be removed",

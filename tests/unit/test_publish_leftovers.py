@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from pathlib import Path
 
+import pytest
+
 from imagebuilder.locks import file_lock
+from imagebuilder.publish.find import changing
 from imagebuilder.publish.removal import Caution, collect_releases
+from imagebuilder.publish.space import RESERVE
 from imagebuilder.report.save import begin_report
 from imagebuilder.tree import ReleaseName, make_tree
 from imagebuilder.ui import Ui
@@ -29,3 +35,23 @@ def test_gc_removes_what_killed_commands_left_and_nothing_else(tmp_path: Path) -
             collect_releases(tree, Ui(io.StringIO()), Caution(), keep=1, dry_run=False)
         assert all(path.exists() for path in (staged, alive, record))
     assert not any(path.exists() for path in dead)
+
+
+def test_a_full_disk_has_space_for_removing_releases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, seen = make_tree(tmp_path), list[bool]()
+    with changing(tree, Ui(io.StringIO())):
+        pass
+    assert tree.reserve.stat().st_blocks * 512 >= RESERVE
+    with changing(tree, Ui(io.StringIO()), removing=True):
+        seen.append(tree.reserve.exists())
+    assert seen == [False]
+    assert tree.reserve.stat().st_size == RESERVE
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with changing(tree, Ui(io.StringIO()), removing=True):
+        pass

@@ -28,6 +28,7 @@ from imagebuilder.doctor.host import (
 )
 from imagebuilder.environment import base_environment
 from imagebuilder.families.tool import Tool
+from imagebuilder.folders import read_mounts
 
 MOUNTINFO = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -162,7 +163,7 @@ def test_space(free: int, level: Severity) -> None:
     ],
 )
 def test_the_longest_mount_point_counts(folder: str, kind: str) -> None:
-    assert type_of_mount(Path(folder), MOUNTINFO) == kind
+    assert type_of_mount(Path(folder), read_mounts(MOUNTINFO.encode())) == kind
 
 
 @pytest.mark.parametrize(
