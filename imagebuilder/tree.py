@@ -28,6 +28,7 @@
       verified/PROFILE/VERSION.json     size and identity of a release's files when last verified
       work/ locks/                      staging, one folder per command; flock(2) files
       journal.jsonl                     every publish, promote, rollback and removal
+      reserve                           1 MiB, freed to remove releases from a full disk
       actions.jsonl actions/ID.log      actions on the web page, and the output of their commands
 
 Only root may enter roots/, repo/, work/ and nodes/: they contain setuid programs and keys, which

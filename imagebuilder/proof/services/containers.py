@@ -99,17 +99,22 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
 def prove_cri(root: Root) -> Iterator[Finding]:
     """A fault of containerd without the part that the kubelet asks, as Docker's package sets it."""
     try:
-        disabled = tomllib.loads(root.text(CONTAINERD)).get("disabled_plugins")
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        settings = tomllib.loads(root.text(CONTAINERD))
+    except (ValueError, RecursionError) as error:
         what = f"containerd does not start: {CONTAINERD} is not valid TOML ({error})"
         yield SAY.fault(what, Evidence(CONTAINERD), hint="containerd config default writes one")
         return
-    if isinstance(disabled, list) and {"cri", "io.containerd.grpc.v1.cri"} & set(
-        map(str, disabled)
-    ):
+    if has_no_cri(settings):
         what = f"the kubelet finds no runtime: disabled_plugins of {CONTAINERD} contains cri"
         evidence = Evidence(CONTAINERD, symbol="disabled_plugins")
         yield SAY.fault(what, evidence, hint="remove it from that list")
+
+
+def has_no_cri(settings: Mapping[str, Any]) -> bool:
+    """Whether containerd is told to leave out what the kubelet asks."""
+    disabled = settings.get("disabled_plugins")
+    named = set(map(str, disabled)) if isinstance(disabled, list) else set()
+    return bool({"cri", "io.containerd.grpc.v1.cri"} & named)
 
 
 def prove_devices(root: Root, path: str) -> Iterator[Finding]:

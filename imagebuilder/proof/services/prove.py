@@ -53,7 +53,7 @@ from imagebuilder.proof.services.vulkan import prove_drivers
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup, read_startup
 from imagebuilder.recipe.engines import EngineKind, find_engine
-from imagebuilder.recipe.expectations import ExpectedEngine
+from imagebuilder.recipe.expectations import Device, ExpectedEngine
 
 LOADED = "loaded"
 
@@ -116,13 +116,12 @@ def prove_service(
             modules = ("torch", kind.model.platform.module)
             yield from prove_python_path(subject, unit.name, modules, environment)
         if backends and not engine.allow_cpu and programs:
-            yield from prove_others(subject, startup, unit, programs[0])
+            opened = devices_of(subject, backends)
+            yield from prove_others(subject, startup, unit, programs[0], opened)
     yield from prove_conditions(subject, unit)
     yield from prove_files(subject, unit, environment)
     yield from prove_lines(subject, unit)
-    opened = tuple(path for backend in backends for path in OPENS.get(backend, ()))
-    devices = tuple(d for d in subject.expectations.devices if opened and d.path.startswith(opened))
-    service = Confined(unit, devices, serves, bool(backends))
+    service = Confined(unit, devices_of(subject, backends), serves, bool(backends))
     yield from prove_confinement(subject.root, startup, service)
     yield from prove_executable(subject.root, unit)
     yield from prove_watchdog(subject.root, unit)
@@ -131,6 +130,12 @@ def prove_service(
     yield from prove_search(subject, unit.name, programs, environment)
     yield from prove_interfaces(subject, unit.name, environment)
     yield from prove_caches(subject.root, unit, environment)
+
+
+def devices_of(subject: Subject, backends: Sequence[str]) -> tuple[Device, ...]:
+    """The declared devices that some backends open."""
+    opened = tuple(path for backend in backends for path in OPENS.get(backend, ()))
+    return tuple(d for d in subject.expectations.devices if opened and d.path.startswith(opened))
 
 
 def prove_variables(

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import BINARIES, FOLDERS
+from imagebuilder.proof.access.units import BINARIES, FOLDERS, find_unit
 from imagebuilder.proof.fallback.guard import PLAIN
 from imagebuilder.proof.kernel.modules import plain
+from imagebuilder.proof.say import some
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.services.environment import (
@@ -25,6 +26,8 @@ from imagebuilder.proof.services.settings import CommandLine
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import EngineKind
+from imagebuilder.recipe.expectations import Device
+from imagebuilder.root import Root
 
 # Folders that are the same on every node; a node may have files of its own in /etc.
 FIXED = ("/usr/", "/opt/")
@@ -231,9 +234,15 @@ def same(node: str, value: str) -> bool:
 
 
 def prove_others(
-    subject: Subject, startup: Startup, unit: LoadedUnit, program: str
+    subject: Subject,
+    startup: Startup,
+    unit: LoadedUnit,
+    program: str,
+    devices: Sequence[Device],
 ) -> Iterator[Finding]:
-    """Faults of other units that start the engine without the check for the device."""
+    """Faults of other units that start the engine without the check for the device, or without the
+    devices.
+    """
     guards = {w for key in GUARDS for w in unit.commands.get(key, ()) if may_check_device(w)}
     seen: set[str] = set()
     for other in startup.units.values():
@@ -245,13 +254,27 @@ def prove_others(
         others = {words for key in GUARDS for words in other.commands.get(key, ())}
         if not any(runs(words, program) for words in other.commands.get("ExecStart", ())):
             continue
+        yield from prove_closed(subject.root, other.name, devices)
         if not guards & others:
             yield SAY.fault(
                 f"{other.name} also starts {posixpath.basename(program)}, without the check for "
-                f"the device that {unit.name} has: it computes on the processor and nobody notices",
+                f"the device that {unit.name} has: without a card it silently computes on "
+                "the processor",
                 said_in(subject.root, other, "ExecStart"),
                 hint=f"disable it, or give it the ExecStartPre= of {unit.name}",
             )
+
+
+def prove_closed(root: Root, name: str, devices: Sequence[Device]) -> Iterator[Finding]:
+    """A fault of settings that keep a unit from the devices that its engine computes on."""
+    unit = find_unit(root, name)
+    shut = [d.path for d in devices if unit and not unit.allows(d.path) and "*" not in d.path]
+    if unit and devices and (shut or unit.true("PrivateDevices")):
+        key = "DevicePolicy" if shut else "PrivateDevices"
+        what = f"{name} finds no card: {key}= takes {some(shut or (d.path for d in devices))} from "
+        what += "it, and the engine computes on the processor"
+        hint = "PrivateDevices=no, and DeviceAllow= of the devices if there is a DevicePolicy="
+        yield SAY.fault(what, *(Evidence(path, "Service") for path in unit.paths), hint=hint)
 
 
 def may_check_device(words: Sequence[str]) -> bool:

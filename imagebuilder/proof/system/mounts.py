@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS, drop_ins
 from imagebuilder.proof.kernel.modules import Kernel, plain
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -19,7 +20,7 @@ from imagebuilder.root import Root
 FSTAB = "/etc/fstab"
 LOCAL = ("UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "/dev/")
 OPTIONAL = frozenset(("nofail", "noauto", "x-systemd.automount"))
-SETTING = re.compile(r"^(What|Type|Options)\s*=\s*(.*?)\s*$", re.MULTILINE)
+SETTING = re.compile(r"^(What|Where|Type|Options)\s*=\s*(.*?)\s*$", re.MULTILINE)
 # Options for file systems without owners, and the file systems that accept them.
 OWNERS = frozenset(("uid", "gid", "umask", "fmask", "dmask", "iocharset", "codepage"))
 HAVE_OWNERS = frozenset(
@@ -33,6 +34,10 @@ HELPED = frozenset(
     ("cifs", "smb3", "nfs", "nfs4", "glusterfs", "ceph", "lustre", "davfs", "ntfs-3g", "zfs")
 )
 FUSE = "fuse."
+# tmpfs(5), size=; a share in percent is that of each node's memory.
+SIZE = re.compile(r"(?<![\w.])size=(?P<count>\d+)(?P<unit>[kKmMgG]?)(?=,|$)")
+SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
+LEAST_SHARED = 1 << 30
 HELPERS = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin")
 # Modules of file systems that have another name, and what is in every kernel or is no file system.
 MODULES = {"nfs4": "nfsv4", "smb3": "cifs", "iso9660": "isofs", "msdos": "vfat"}
@@ -46,7 +51,10 @@ KERNELS = frozenset(
 
 @dataclass(frozen=True)
 class SiteMount:
-    """A mount, by its place in fstab or the name of its unit; `path` has its `line`."""
+    """A mount, by its place in fstab or the name of its unit; `path` has its `line`.
+
+    `place` is the folder that it is mounted at.
+    """
 
     path: str
     name: str
@@ -54,6 +62,7 @@ class SiteMount:
     kind: str
     options: str
     line: str
+    place: str
 
     @property
     def evidence(self) -> Evidence:
@@ -65,15 +74,17 @@ def find_mounts(root: Root) -> Iterator[SiteMount]:
     for line in root.text(FSTAB).splitlines():
         words = line.partition("#")[0].split()
         if len(words) > 3:
-            yield SiteMount(FSTAB, words[1], words[0], words[2], words[3], line.strip())
+            device, place, kind, options = words[:4]
+            yield SiteMount(FSTAB, place, device, kind, options, line.strip(), place.rstrip("/"))
     for folder in FOLDERS:
         for path in root.glob(f"{folder}/*.mount"):
             unit = posixpath.basename(path)
             texts = [(each, root.text(each)) for each in (path, *drop_ins(root, unit))]
             found = {k: (p, v) for p, text in texts for k, v in SETTING.findall(text)}
             where, options = found.get("Options", (path, ""))
-            device, kind = (found.get(key, ("", ""))[1] for key in ("What", "Type"))
-            yield SiteMount(where, unit, device, kind or "auto", options, options or f"Type={kind}")
+            device, kind, place = (found.get(k, ("", ""))[1] for k in ("What", "Type", "Where"))
+            line = options or f"Type={kind}"
+            yield SiteMount(where, unit, device, kind or "auto", options, line, place.rstrip("/"))
 
 
 def prove_mounts(subject: Subject) -> Iterator[Finding]:
@@ -83,6 +94,7 @@ def prove_mounts(subject: Subject) -> Iterator[Finding]:
             yield from prove_disk(mount)
             yield from prove_options(mount)
             yield from prove_kind(subject, mount)
+            yield from prove_shared_memory(mount)
 
 
 def prove_disk(mount: SiteMount) -> Iterator[Finding]:
@@ -91,6 +103,16 @@ def prove_disk(mount: SiteMount) -> Iterator[Finding]:
     if is_local and not OPTIONAL & set(mount.options.split(",")):
         what = f"a node without {mount.device} stops in emergency mode: {mount.name} is not nofail"
         yield SAY.fault(what, mount.evidence, hint="add the option nofail")
+
+
+def prove_shared_memory(mount: SiteMount) -> Iterator[Finding]:
+    """A fault of /dev/shm with less than what processes of an engine share with each other."""
+    found = SIZE.search(mount.options) if mount.place == "/dev/shm" else None
+    if found and whole(found["count"]) << SHIFTS[found["unit"].lower()] < LEAST_SHARED:
+        what = f"/dev/shm has {found[0]}: PyTorch, NCCL, MPI and Ray share memory there between "
+        what += "processes, and end with a bus error or No space left on device"
+        hint = "remove size=: it is half of the memory, and only what is used is taken"
+        yield SAY.fault(what, mount.evidence, hint=hint)
 
 
 def prove_options(mount: SiteMount) -> Iterator[Finding]:

@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.clusters.prove import prove_clusters
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.accounts import prove_accounts, prove_unit_accounts
 from imagebuilder.proof.system.dns import prove_stub, prove_tls
+from imagebuilder.proof.system.fences import prove_fences
 from imagebuilder.proof.system.files import prove_extensions, prove_files
 from imagebuilder.proof.system.firewall import prove_firewall
 from imagebuilder.proof.system.helpers import prove_helpers
+from imagebuilder.proof.system.late import prove_late_settings
 from imagebuilder.proof.system.manager import prove_journal, prove_manager
 from imagebuilder.proof.system.network import prove_network
 from imagebuilder.proof.system.openssl import prove_openssl
@@ -48,6 +51,9 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_scripts(subject, startup)
     yield from prove_paths(subject, startup)
     yield from prove_reach(subject, startup)
+    yield from prove_clusters(subject, startup)
+    yield from prove_late_settings(subject, startup)
+    yield from prove_fences(subject, startup)
     yield from prove_read(subject)
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)

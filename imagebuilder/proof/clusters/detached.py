@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services whose program goes to the background, and which systemd therefore takes for ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Finding
+from imagebuilder.proof.clusters.units import SiteService, site_services
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import Startup
+
+# systemd.service(5), Type=: the service ends with its first process.
+FOREGROUND = frozenset(("simple", "exec"))
+LEFT_ALONE = frozenset(("process", "none"))  # KillMode= with which what is left goes on
+
+
+@dataclass(frozen=True)
+class Detaching:
+    """A program that goes to the background, by the words after its name: all regular expressions
+    of `when` match one of them, and none matches `unless`.
+    """
+
+    program: str
+    when: tuple[str, ...]
+    unless: str
+    hint: str
+
+
+DETACHING = (
+    Detaching("ray", ("start",), r"--block", "add --block"),
+    Detaching("docker", ("run|start", r"-\w*d\w*|--detach(=true)?"), r"-\w*a\w*|--attach",
+              "docker run without -d, or Type=oneshot with RemainAfterExit=yes"),
+    Detaching("podman", ("run", r"-\w*d\w*|--detach(=true)?"), r"--sdnotify=\S+",
+              "podman run without -d, or a file for Quadlet (podman-systemd.unit(5))"),
+    Detaching("docker", ("up", r"-d|--detach"), r"--wait",
+              "without -d, or Type=oneshot with RemainAfterExit=yes"),
+    Detaching("docker-compose", ("up", r"-d|--detach"), r"--wait",
+              "without -d, or Type=oneshot with RemainAfterExit=yes"),
+    Detaching("screen", (r"-\w*d\w*",), r"-D", "start the program itself, without screen"),
+    Detaching("tmux", ("new|new-session", r"-\w*d\w*"), r"(?!)",
+              "start the program itself, without tmux"),
+    Detaching("slurmd", (), r"-\w*D\w*", "add -D"),
+    Detaching("munged", (), r"-F|--foreground", "add --foreground"),
+    Detaching("opensm", (r"-B|--daemon",), r"(?!)", "remove --daemon"),
+    Detaching("redis-server", (r"--daemonize", "yes"), r"(?!)", "--daemonize no"),
+    Detaching("nginx", (), r".*daemon off.*|-[tvV]", "add -g 'daemon off;', or Type=forking"),
+)  # fmt: skip
+
+
+def prove_detached(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of services that end as soon as they have started."""
+    for service in site_services(subject, startup):
+        unit = service.unit
+        if unit.last("Type", "simple") not in FOREGROUND or unit.last("RemainAfterExit") == "yes":
+            continue
+        if unit.last("KillMode") in LEFT_ALONE:
+            continue
+        row = next((row for row in DETACHING if detaches(row, service)), None)
+        if row:
+            what = f"{service.name} ends as soon as it has started: {row.program} goes to the "
+            what += "background, and systemd ends what is left of the service"
+            yield SAY.fault(what, service.evidence, hint=row.hint)
+
+
+def detaches(row: Detaching, service: SiteService) -> bool:
+    words = service.words[1:]
+    if service.program != row.program or any(re.fullmatch(row.unless, word) for word in words):
+        return False
+    return all(any(re.fullmatch(each, word) for word in words) for each in row.when)

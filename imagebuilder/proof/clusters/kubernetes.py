@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents of Kubernetes: the kubelet beside swap and containerd, and K3s after a reboot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from imagebuilder.errors import InputError
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.clusters.units import SiteService, services_of
+from imagebuilder.proof.services.containers import CONTAINERD
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.mounts import FSTAB, find_mounts
+from imagebuilder.proof.systemd import Startup
+from imagebuilder.recipe.positions import parse_document
+from imagebuilder.root import Root
+
+SWAP_SIZE = 1 << 20  # bytes of a script that are searched
+SWAPON = re.compile(r"^[^#\n]*\bswapon\b", re.MULTILINE)
+ZRAM = ("/etc/systemd/zram-generator.conf", "/usr/lib/systemd/zram-generator.conf")
+K3S = "/etc/rancher/k3s/config.yaml"
+# Where an agent keeps the password by which the server knows its node (docs.k3s.io, "Node password
+# secret").
+PASSWORD_FOLDER = "/etc/rancher/node"
+SYSTEMD_CGROUP = re.compile(r"^\s*SystemdCgroup\s*=\s*(?P<value>true|false)", re.MULTILINE)
+# containerd 2 tells the kubelet which driver it uses (KubeletCgroupDriverFromCRI).
+TELLS = re.compile(r"^\s*version\s*=\s*3\b", re.MULTILINE)
+
+
+def prove_kubernetes(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    for kubelet in services_of(subject, startup, "kubelet"):
+        path = kubelet.option("--config") or ""
+        settings = yaml_of(subject.root, path)
+        yield from prove_swap(subject, startup, kubelet, path, settings)
+        yield from prove_cgroups(subject.root, kubelet, path, settings)
+    for agent in services_of(subject, startup, "k3s"):
+        if "agent" in agent.words:
+            yield from prove_password(subject.root, agent)
+
+
+def prove_swap(
+    subject: Subject, startup: Startup, kubelet: SiteService, path: str, settings: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """A fault of a kubelet that ends because the node swaps (failSwapOn is true by default)."""
+    told = kubelet.option("--fail-swap-on")
+    fails = settings.get("failSwapOn", True) if told is None else told != "false"
+    swap = find_swap(subject, startup) if fails else None
+    if swap:
+        what = f"{kubelet.name} ends at its start: the node swaps, and failSwapOn is true"
+        hint = "failSwapOn: false and memorySwap: in its configuration, or no swap"
+        where = Evidence(path, symbol="failSwapOn") if settings else kubelet.evidence
+        yield SAY.fault(what, where, swap, hint=hint)
+
+
+def find_swap(subject: Subject, startup: Startup) -> Evidence | None:
+    """What turns swap on at boot."""
+    root = subject.root
+    for mount in find_mounts(root):
+        if mount.path == FSTAB and mount.kind == "swap" and "noauto" not in mount.options:
+            return mount.evidence
+    for path in ZRAM:
+        if root.is_file(path):
+            return Evidence(path)
+    for name in sorted(startup.jobs):
+        unit = startup.units.get(name)
+        if name.endswith(".swap") and unit and unit.paths:
+            return Evidence(unit.paths[0])
+    for unit in startup.starting():
+        for words in unit.commands.get("ExecStart", ()):
+            texts = [" ".join(words)]
+            if not all(path in subject.shipped for path in unit.paths) and words:
+                texts.append((root.read(words[0]) or b"")[:SWAP_SIZE].decode(errors="replace"))
+            if any(map(SWAPON.search, texts)):
+                return Evidence(unit.paths[0] if unit.paths else "/", said=" ".join(words))
+    return None
+
+
+def prove_cgroups(
+    root: Root, kubelet: SiteService, path: str, settings: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """A fault of a kubelet and a containerd that manage control groups in different ways."""
+    text = root.text(CONTAINERD)
+    theirs = SYSTEMD_CGROUP.search(text)
+    if not settings or not text.strip() or TELLS.search(text):
+        return
+    ours = str(settings.get("cgroupDriver", "cgroupfs"))
+    driver = "systemd" if theirs and theirs["value"] == "true" else "cgroupfs"
+    if ours != driver:
+        what = f"{kubelet.name} manages control groups by {ours}, and containerd by {driver}: pods "
+        what += "fail, or their limits do not hold"
+        where = Evidence(path, symbol="cgroupDriver")
+        hint = "cgroupDriver: systemd, and SystemdCgroup = true in the options of runc"
+        yield SAY.fault(what, where, Evidence(CONTAINERD, symbol="SystemdCgroup"), hint=hint)
+
+
+def prove_password(root: Root, agent: SiteService) -> Iterator[Finding]:
+    """A fault of an agent whose server does not let it in again after a reboot."""
+    told = k3s_settings(agent)
+    kept = any(f"{PASSWORD_FOLDER}/".startswith(f"{m.place}/") and m.place != "/"
+               for m in find_mounts(root))  # fmt: skip
+    if told.get("with-node-id") or kept or root.lies(f"{PASSWORD_FOLDER}/password"):
+        return
+    what = f'the server refuses {agent.name} after a reboot ("Node password rejected"): what the '
+    what += f"agent writes to {PASSWORD_FOLDER} is lost with the node's memory"
+    hint = f"with-node-id: true in {K3S}, or a disk of the node mounted at {PASSWORD_FOLDER}"
+    yield SAY.fault(what, agent.evidence, hint=hint)
+
+
+def k3s_settings(service: SiteService) -> Mapping[str, Any]:
+    """The settings of K3s: its file, and options, which override it."""
+    found = dict(yaml_of(service.subject.root, service.option("--config", "-c") or K3S))
+    for name in ("with-node-id", "data-dir", "snapshotter"):
+        value = service.option(f"--{name}")
+        if value is not None:
+            found[name] = value or True
+    return found
+
+
+def yaml_of(root: Root, path: str) -> Mapping[str, Any]:
+    """What a file says; nothing if it is not there or not valid."""
+    content = root.read(path) if path.startswith("/") else None
+    if not content or not content.strip():
+        return {}
+    try:
+        read = parse_document(content, path).value
+    except InputError:
+        return {}
+    return read if isinstance(read, dict) else {}

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every finding about agents of clusters and programs that run on several nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Finding
+from imagebuilder.proof.clusters.detached import prove_detached
+from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
+from imagebuilder.proof.clusters.ranks import prove_ranks
+from imagebuilder.proof.clusters.slurm import prove_slurm
+from imagebuilder.proof.clusters.storage import prove_storage
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.systemd import Startup
+
+
+def prove_clusters(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    yield from prove_storage(subject, startup)
+    yield from prove_kubernetes(subject, startup)
+    yield from prove_slurm(subject, startup)
+    yield from prove_ranks(subject, startup)
+    yield from prove_detached(subject, startup)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that compute on several nodes, or on several cards of one: do they find each other?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.units import service_lines
+from imagebuilder.proof.clusters.units import SiteService, site_services
+from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.services.confinement import SERVER_FAMILIES, address_families, said_in
+from imagebuilder.proof.services.devices import INTERFACE, REMOVE
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import Startup
+from imagebuilder.root import Root
+
+HOSTS = "/etc/hosts"
+LOOPBACK = re.compile(r"(127\.\S+|::1)\s+(?P<names>.+)")
+OURSELVES = re.compile(r"(127\.|localhost|\[?::1|0\.0\.0\.0)")
+# The options and variables that name the machine where the processes of a program meet.
+MEETING = ("--rdzv-endpoint", "--rdzv_endpoint", "--master-addr", "--master_addr", "--address",
+           "--dist-init-addr", "--data-parallel-address")  # fmt: skip
+MEETING_VARIABLES = ("MASTER_ADDR", "PET_RDZV_ENDPOINT", "PET_MASTER_ADDR", "RAY_ADDRESS")
+NODES = ("--nnodes", "--num-nodes", "--num_nodes")
+# Programs whose processes find each other by the NICs of their machines (getifaddrs(3)).
+LAUNCHERS = frozenset(("torchrun", "ray", "mpirun", "mpiexec", "deepspeed", "accelerate"))
+NETLINK = "AF_NETLINK"
+# Options whose value is a number of cards: of each node, and of all nodes together.
+CARDS_OF_EACH = ("--nproc-per-node", "--nproc_per_node", "--num-gpus")
+CARDS_OF_ALL = ("--tensor-parallel-size", "--tensor_parallel_size", "-tp")
+BACKENDS = ("--distributed-executor-backend", "--distributed_executor_backend")
+
+
+def prove_ranks(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    names = dict(names_of_loopback(subject.root))
+    for service in site_services(subject, startup):
+        meets = meeting_place(service)
+        if meets and not OURSELVES.match(meets[0]):
+            yield from prove_names(service, *meets, names)
+        if spans(service):
+            yield from prove_loopback(service)
+            yield from prove_netlink(subject.root, service)
+        yield from prove_cards(service)
+        yield from prove_memory(subject.root, service)
+
+
+def spans(service: SiteService) -> bool:
+    """Whether a service is one of several, on other machines."""
+    nodes = service.option(*NODES)
+    meets = meeting_place(service)
+    alone = nodes in ("1", "1:1")
+    elsewhere = meets is not None and not OURSELVES.match(meets[0])
+    return not alone and (nodes is not None or (elsewhere and service.program in LAUNCHERS))
+
+
+def meeting_place(service: SiteService) -> tuple[str, Evidence] | None:
+    """The machine that a service is told to meet others at, without port, and where."""
+    for name in MEETING_VARIABLES:
+        if variable := service.environment.get(name):
+            return host_of(variable.value), variable.evidence(name)
+    told = service.option(*MEETING)
+    return (host_of(told), service.evidence) if told else None
+
+
+def host_of(address: str) -> str:
+    return re.sub(r":\d+$", "", address.rpartition("//")[2])
+
+
+def names_of_loopback(root: Root) -> Iterator[tuple[str, str]]:
+    """Names that /etc/hosts gives to the machine itself, and the line of each (hosts(5))."""
+    for line in root.text(HOSTS).splitlines():
+        if found := LOOPBACK.match(line.partition("#")[0].strip()):
+            for name in found["names"].split():
+                if not name.startswith(("localhost", "ip6-")):
+                    yield name, line.strip()
+
+
+def prove_names(
+    service: SiteService, host: str, where: Evidence, names: dict[str, str]
+) -> Iterator[Finding]:
+    """A fault of a machine to meet at that each node takes for itself."""
+    if host in names:
+        what = f"{service.name} looks for {host} on its own node: {HOSTS} gives that name to the "
+        what += "loopback on every node"
+        hint = f"give {host} the address that other nodes reach, or leave it to DNS"
+        yield SAY.fault(what, where, Evidence(HOSTS, said=names[host]), hint=hint)
+
+
+def prove_loopback(service: SiteService) -> Iterator[Finding]:
+    for name, variable in service.environment.items():
+        if re.fullmatch(INTERFACE, name) and re.fullmatch(r"\s*=?lo\s*", variable.value):
+            what = f"{name}={variable.value} keeps {service.name} from the other nodes: it listens "
+            what += "on the loopback"
+            yield SAY.fault(what, variable.evidence(name), hint=REMOVE)
+
+
+def prove_netlink(root: Root, service: SiteService) -> Iterator[Finding]:
+    """A fault of a service that may not ask the kernel for the NICs (getifaddrs(3), netlink(7))."""
+    families = address_families(root, service.unit)
+    if families is None or NETLINK in families or not families & set(SERVER_FAMILIES):
+        return
+    what = f"{service.name} finds no NIC, and so no other node: RestrictAddressFamilies= leaves "
+    what += f"{NETLINK} out"
+    where = said_in(root, service.unit, "RestrictAddressFamilies")
+    yield SAY.fault(what, where, hint=f"add {NETLINK} to that line")
+
+
+def prove_cards(service: SiteService) -> Iterator[Finding]:
+    """A warning about a number of cards that not every node may have."""
+    together = spans(service) or service.option(*BACKENDS) == "ray"
+    told = service.option(*CARDS_OF_EACH, *(() if together else CARDS_OF_ALL)) or ""
+    if told.isdecimal() and whole(told) > 1:
+        what = f"{service.name} needs {told} cards in one node, and does not start on a node with "
+        what += "fewer"
+        yield SAY.warning(what, service.evidence, hint="set it to the number that every node has")
+
+
+def prove_memory(root: Root, service: SiteService) -> Iterator[Finding]:
+    """A warning about memory of a processor that a machine with one does not have."""
+    for path in reversed(service.unit.paths):
+        for key, value in service_lines(root.text(path)):
+            nodes = [whole(each) for each in re.findall(r"\d+", value)]
+            if key == "NUMAMask" and nodes and 0 not in nodes:
+                what = f"{service.name} does not start on a machine with one processor: it has no "
+                what += f"memory of node {min(nodes)} (NUMAMask={value})"
+                where = Evidence(path, said=f"NUMAMask={value}")
+                hint = "remove it, or put it in the files of the machines that have such memory"
+                yield SAY.warning(what, where, hint=hint)
+                return

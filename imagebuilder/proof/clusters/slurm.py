@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's daemon of a node: control groups, locked memory, cards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.units import default_memlock
+from imagebuilder.proof.clusters.units import SiteService, services_of
+from imagebuilder.proof.cmdline import kernel_words
+from imagebuilder.proof.config import config_files, config_folders
+from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.services.confinement import said_in
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import Startup
+from imagebuilder.root import Root
+
+FOLDERS = ("/etc/slurm", "/etc/slurm-llnl")
+SETTING = re.compile(r"(?P<key>\w+)\s*=\s*(?P<value>\S+)")
+# Of systemd before 256, which could still mount the old hierarchies.
+MEMLOCK = str(8 << 20)  # the kernel's default, for what systemd starts
+UNIFIED = "systemd.unified_cgroup_hierarchy"
+CARD = re.compile(r"(?P<begin>/dev/(?:nvidia|dri/renderD|dri/card))(?P<numbers>\[[\d,-]+\]|\d+)$")
+# The number of the first card, by the beginning of its node.
+FIRST = {"/dev/dri/renderD": 128}
+LOADED = config_folders("modules-load.d")
+RDMA = re.compile(r"^\s*(ib_uverbs|rdma_ucm|\w+_ib|irdma|bnxt_re|hns_roce\w*)\s*$", re.MULTILINE)
+
+
+def prove_slurm(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    for daemon in services_of(subject, startup, "slurmd"):
+        yield from prove_hierarchy(subject, daemon)
+        yield from prove_locked(subject, daemon)
+        yield from prove_cards(subject.root, daemon)
+
+
+def prove_hierarchy(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
+    """A fault of settings for control groups of version 1 (cgroup.conf(5))."""
+    words = kernel_words(subject.cmdline)
+    if any(word.key == UNIFIED and word.value in ("0", "no", "false") for word in words):
+        return
+    path, settings = read_slurm(subject.root, "cgroup.conf")
+    if settings.get("cgroupplugin") == "cgroup/v1":
+        what = f"{daemon.name} does not start: CgroupPlugin=cgroup/v1, but nodes have control "
+        what += "groups of version 2 alone"
+        where = Evidence(path, said="CgroupPlugin=cgroup/v1")
+        yield SAY.fault(what, where, hint="CgroupPlugin=autodetect, or remove that line")
+
+
+def prove_locked(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
+    """A warning about jobs that get too little locked memory for RDMA from the daemon."""
+    limit = daemon.unit.last("LimitMEMLOCK") or default_memlock(subject.root) or MEMLOCK
+    files = config_files(subject.root, LOADED, ".conf")
+    loads = [p for p in files if p not in subject.shipped and RDMA.search(subject.root.text(p))]
+    if loads and limit.isdecimal() and whole(limit) < 1 << 40:
+        what = f"jobs of {daemon.name} may lock {limit} bytes, too little for RDMA: limits.d is "
+        what += "for logins, and jobs get the daemon's limit"
+        where = (said_in(subject.root, daemon.unit, "LimitMEMLOCK"), Evidence(loads[0]))
+        hint = f"LimitMEMLOCK=infinity in a drop-in of {daemon.name}"
+        yield SAY.warning(what, *where, hint=hint)
+
+
+def prove_cards(root: Root, daemon: SiteService) -> Iterator[Finding]:
+    """A warning about cards that not every node has (gres.conf(5))."""
+    path, _ = read_slurm(root, "gres.conf")
+    for line in root.text(path).splitlines():
+        for found in SETTING.finditer(line.partition("#")[0]):
+            card = CARD.match(found["value"]) if found["key"].lower() == "file" else None
+            if card is None:
+                continue
+            numbers = [whole(each) for each in re.findall(r"\d+", card["numbers"])]
+            more = max(numbers) - FIRST.get(card["begin"], 0)
+            if more > 0:
+                what = f"{daemon.name} does not start on a node with {cards(more)}: {path} names "
+                what += f"{card['begin']}{max(numbers)}"
+                hint = "AutoDetect= finds the cards of each node, and NodeName= separates nodes"
+                yield SAY.warning(what, Evidence(path, said=line.strip()), hint=hint)
+
+
+def cards(count: int) -> str:
+    return "one card" if count == 1 else f"fewer than {count + 1} cards"
+
+
+def read_slurm(root: Root, name: str) -> tuple[str, dict[str, str]]:
+    """A file of Slurm: its path, and its settings by name in lower case, the last of each."""
+    path = next((f"{f}/{name}" for f in FOLDERS if root.is_file(f"{f}/{name}")), "")
+    lines = (line.partition("#")[0] for line in root.text(path).splitlines()) if path else ()
+    found = (match for line in lines for match in SETTING.finditer(line))
+    return path, {match["key"].lower(): match["value"] for match in found}

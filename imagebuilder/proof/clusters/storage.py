@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where container engines keep what they unpack: the root of a node is an overlay already.
+
+The kernel mounts no overlay whose upper folder is on another overlay or on NFS ("filesystem on ...
+not supported as upperdir": ovl_mount_dir_check(), fs/overlayfs/params.c).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from imagebuilder.decode import parse_json
+from imagebuilder.errors import InputError
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.clusters.kubernetes import k3s_settings
+from imagebuilder.proof.clusters.units import SiteService, services_of
+from imagebuilder.proof.services.containers import CONTAINERD, DAEMON, has_no_cri
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.mounts import SiteMount, find_mounts
+from imagebuilder.proof.systemd import Startup
+from imagebuilder.root import Root
+
+# The drivers of Docker, and the snapshotters of containerd, that mount an overlay.
+OVERLAYS = frozenset(("overlay2", "overlay", "overlayfs"))
+NETWORK = ("nfs", "nfs4")
+# Where containerd has the settings of its snapshots, of version 1.7 and of 2.
+SNAPSHOTTERS = (
+    ("io.containerd.grpc.v1.cri", "containerd"),
+    ("io.containerd.cri.v1.images",),
+)
+HINT = "keep it on a disk of the node, such as a folder below /models, and start it after its mount"
+
+
+@dataclass(frozen=True)
+class ContainerStorage:
+    """The folder of an engine, what mounts its layers, and the line that sets either."""
+
+    service: SiteService
+    folder: str
+    driver: str
+    where: Evidence
+
+
+def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of engines that cannot unpack an image where they keep it."""
+    mounts = list(find_mounts(subject.root))
+    for storage in find_storage(subject, startup):
+        if storage.driver not in OVERLAYS:
+            continue
+        mount = mount_of(mounts, storage.folder)
+        if mount is None:
+            kind = "the root of a node, which is an overlay itself"
+        elif mount.kind in NETWORK:
+            kind = f"{mount.kind} ({mount.device})"
+        else:
+            continue
+        what = f"{storage.service.name} starts no container: the kernel mounts no overlay whose "
+        what += f"layers are on {kind}, and it keeps them in {storage.folder}"
+        where = (storage.where, *([mount.evidence] if mount else ()))
+        yield SAY.fault(what, *where, hint=HINT)
+
+
+def find_storage(subject: Subject, startup: Startup) -> Iterator[ContainerStorage]:
+    root = subject.root
+    docker = [*services_of(subject, startup, "dockerd")]
+    for service in docker:
+        yield storage_of_docker(root, service)
+    if not docker or [*services_of(subject, startup, "kubelet")]:
+        for service in services_of(subject, startup, "containerd"):
+            settings = toml_of(root, CONTAINERD)
+            if not has_no_cri(settings):
+                yield storage_of_containerd(root, service, settings)
+    for service in services_of(subject, startup, "k3s"):
+        told = k3s_settings(service)
+        driver = str(told.get("snapshotter", "overlayfs"))
+        folder = str(told.get("data-dir", "/var/lib/rancher/k3s"))
+        yield ContainerStorage(service, folder, driver, service.evidence)
+
+
+def storage_of_docker(root: Root, service: SiteService) -> ContainerStorage:
+    settings: Mapping[str, Any] = {}
+    try:
+        read = parse_json(root.text(DAEMON) or "{}", DAEMON)
+        settings = read if isinstance(read, dict) else {}
+    except InputError:  # the question `services` says so
+        pass
+    folder = service.option("--data-root", "-g") or settings.get("data-root", "/var/lib/docker")
+    driver = service.option("--storage-driver", "-s") or settings.get("storage-driver", "overlay2")
+    where = Evidence(DAEMON, symbol="data-root") if "data-root" in settings else service.evidence
+    return ContainerStorage(service, str(folder), str(driver), where)
+
+
+def storage_of_containerd(
+    root: Root, service: SiteService, settings: Mapping[str, Any]
+) -> ContainerStorage:
+    folder = service.option("--root") or settings.get("root", "/var/lib/containerd")
+    drivers = (value_at(settings, "plugins", *keys, "snapshotter") for keys in SNAPSHOTTERS)
+    driver = next((each for each in drivers if isinstance(each, str)), "overlayfs")
+    where = Evidence(CONTAINERD, symbol="root") if root.is_file(CONTAINERD) else service.evidence
+    return ContainerStorage(service, str(folder), driver, where)
+
+
+def toml_of(root: Root, path: str) -> Mapping[str, Any]:
+    """What a file says; nothing if it is not valid, which the question `services` reports."""
+    try:
+        return tomllib.loads(root.text(path))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def value_at(settings: object, *keys: str) -> object:
+    """The value below some tables, None if one is not there."""
+    for key in keys:
+        settings = settings.get(key) if isinstance(settings, dict) else None
+    return settings
+
+
+def mount_of(mounts: list[SiteMount], folder: str) -> SiteMount | None:
+    """What is mounted at a folder or above it; None for the root."""
+    found = [m for m in mounts if m.place != "/" and f"{folder}/".startswith(f"{m.place}/")]
+    return max(found, key=lambda mount: len(mount.place), default=None)

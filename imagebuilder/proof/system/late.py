@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of sysctl.d(5) that belong to a module which nothing loads before they are applied."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Finding
+from imagebuilder.proof.clusters.units import services_of
+from imagebuilder.proof.cmdline import kernel_words
+from imagebuilder.proof.config import config_files, config_folders
+from imagebuilder.proof.kernel.modules import Kernel, plain
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.sysctl import read_sysctl
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import Startup
+
+# Prefixes of settings, and the module that has them.
+MODULES = (
+    ("net.bridge.bridge-nf-", "br_netfilter"),
+    ("net.netfilter.nf_conntrack_", "nf_conntrack"),
+    ("net.nf_conntrack_", "nf_conntrack"),
+    ("net.ipv4.vs.", "ip_vs"),
+    ("sunrpc.", "sunrpc"),
+)
+FOLDERS = config_folders("modules-load.d")
+ON_CMDLINE = ("modules_load", "modules-load", "rd.modules_load", "rd.modules-load")
+# They load br_netfilter and nf_conntrack by themselves.
+LOADING = ("dockerd", "k3s", "rke2", "microk8s")
+
+
+def prove_late_settings(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings about settings that do not exist when they are applied, and are skipped."""
+    settings = read_sysctl(subject)
+    for module in dict.fromkeys(module for _, module in MODULES):
+        begins = tuple(begin for begin, each in MODULES if each == module)
+        found = {name: one for name, one in settings.items() if name.startswith(begins)}
+        if found and not is_loaded(subject, startup, module):
+            first, one = next(iter(found.items()))
+            what = f"{first} is not set: it belongs to the module {module}, which nothing loads at "
+            what += "boot"
+            hint = f"a line {module} in a file below /etc/modules-load.d"
+            yield SAY.warning(what, one.where, hint=hint)
+
+
+def is_loaded(subject: Subject, startup: Startup, module: str) -> bool:
+    root = subject.root
+    kernel = Kernel(subject.modules, subject.kernel)
+    if not kernel.by_name or plain(module) in kernel.builtin:
+        return True
+    listed = [w for path in config_files(root, FOLDERS, ".conf") for w in root.text(path).split()]
+    words = kernel_words(subject.cmdline)
+    listed += [each for w in words if w.key in ON_CMDLINE for each in w.value.split(",")]
+    if plain(module) in map(plain, listed):
+        return True
+    if any(True for program in LOADING for _ in services_of(subject, startup, program)):
+        return True
+    said = re.compile(rf"\b{module}\b")
+    commands = (words for unit in startup.starting() for all_ in unit.commands.values()
+                for words in all_)  # fmt: skip
+    return any(said.search(text) for words in commands for text in texts_of(subject, words))
+
+
+def texts_of(subject: Subject, words: tuple[str, ...]) -> Iterator[str]:
+    """A command line, and the script that it runs."""
+    yield " ".join(words)
+    content = subject.root.read(words[0]) if words and words[0].startswith("/") else None
+    if content and content.startswith(b"#!"):
+        yield content.decode(errors="replace")

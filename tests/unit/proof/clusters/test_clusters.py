@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents of clusters and programs on several nodes, each with settings that work beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.image.proof import Level
+from imagebuilder.proof.clusters.prove import prove_clusters
+from imagebuilder.proof.systemd import LoadedUnit, Startup
+from tests.unit.proof.trees import Content, make_tree, subject
+
+UNIT = "/etc/systemd/system/a.service"
+MODELS = "/dev/disk/by-label/models /models ext4 nofail 0 0\n"
+NFS = "10.0.0.1:/docker /srv/docker nfs4 nofail 0 0\n"
+DOCKER, CONTAINERD = "/etc/docker/daemon.json", "/etc/containerd/config.toml"
+RUNC = "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\nSystemdCgroup = "
+KUBELET, K3S = "/etc/kubelet.yaml", "/etc/rancher/k3s/config.yaml"
+RDMA: dict[str, Content] = {"/etc/modules-load.d/rdma.conf": "mlx5_ib\n"}
+RUN_KUBELET = f"/usr/bin/kubelet --config={KUBELET}"
+TRAIN = "/opt/bin/torchrun --nnodes=2 --rdzv-endpoint=node0:29500 /models/train.py"
+ALONE = "/opt/bin/torchrun --nnodes=1 --master-addr=node0 /models/train.py"
+
+
+def said_of(
+    root: Path, command: str, files: dict[str, Content], values: dict[str, str]
+) -> list[tuple[Level, str]]:
+    service = "".join(f"{key}={value}\n" for key, value in values.items())
+    given = subject(make_tree(root, {UNIT: f"[Service]\n{service}", **files}))
+    given.__dict__["shipped"] = {}
+    settings = {key: (value,) for key, value in values.items()}
+    unit = LoadedUnit(
+        "a.service",
+        (UNIT,),
+        {"Unit Load State": ("loaded",), **settings},
+        {"ExecStart": (tuple(command.split()),)},
+    )
+    startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
+    return [(found.level, found.what) for found in prove_clusters(given, startup)]
+
+
+FAULTS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
+    # Storage of container engines.
+    ("/usr/bin/dockerd", {}, {}, "on the root of a node, which is an overlay itself"),
+    ("/usr/bin/dockerd -g /var/lib/models", {"/etc/fstab": MODELS}, {}, "on the root of a node"),
+    ("/usr/bin/dockerd", {DOCKER: '{"data-root": "/srv/docker"}', "/etc/fstab": NFS}, {},
+     "on nfs4 (10.0.0.1:/docker), and it keeps them in /srv/docker"),
+    ("/usr/bin/containerd", {}, {}, "it keeps them in /var/lib/containerd"),
+    ("/usr/bin/containerd", {CONTAINERD: 'root = "/data"\n'}, {}, "it keeps them in /data"),
+    ("/usr/bin/k3s server", {}, {}, "it keeps them in /var/lib/rancher/k3s"),
+    # The kubelet.
+    (RUN_KUBELET, {KUBELET: "kind: x\n", "/etc/fstab": "/dev/sda2 none swap sw 0 0\n"}, {},
+     "the node swaps, and failSwapOn is true"),
+    (RUN_KUBELET, {KUBELET: "cgroupDriver: systemd\n", CONTAINERD: f"{RUNC}false\n"}, {},
+     "by systemd, and containerd by cgroupfs"),
+    (RUN_KUBELET, {KUBELET: "kind: x\n", CONTAINERD: f"{RUNC}true\n"}, {},
+     "by cgroupfs, and containerd by systemd"),
+    ("/usr/bin/k3s agent --data-dir /models/k3s", {"/etc/fstab": MODELS}, {},
+     "what the agent writes to /etc/rancher/node is lost"),
+    # Slurm.
+    ("/usr/sbin/slurmd -D", {"/etc/slurm/cgroup.conf": "CgroupPlugin=cgroup/v1\n"}, {},
+     "CgroupPlugin=cgroup/v1"),
+    # Programs on several nodes.
+    (TRAIN, {}, {"Environment": "NCCL_SOCKET_IFNAME=lo"}, "it listens on the loopback"),
+    (TRAIN, {}, {"RestrictAddressFamilies": "AF_UNIX AF_INET"}, "leaves AF_NETLINK out"),
+    (TRAIN, {"/etc/hosts": "127.0.1.1 node0.lab node0\n"}, {}, "looks for node0 on its own node"),
+    # Programs that go to the background.
+    ("/opt/bin/ray start --address=10.0.0.1:6379", {}, {}, "ray goes to the background"),
+    ("/usr/bin/docker run --rm -d vllm/vllm-openai", {}, {}, "docker goes to the background"),
+    ("/usr/bin/screen -dmS serve /opt/serve", {}, {}, "screen goes to the background"),
+    ("/usr/sbin/slurmd", {}, {}, "slurmd goes to the background"),
+]  # fmt: skip
+WARNINGS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
+    ("/usr/sbin/slurmd -D", RDMA, {}, "may lock 8388608 bytes, too little for RDMA"),
+    ("/usr/sbin/slurmd -D", {"/etc/slurm/gres.conf": "Name=gpu File=/dev/nvidia[0-3]\n"}, {},
+     "on a node with fewer than 4 cards"),
+    ("/usr/sbin/slurmd -D", {"/etc/slurm/gres.conf": "Name=gpu File=/dev/dri/renderD129\n"}, {},
+     "on a node with one card"),
+    ("/opt/bin/vllm serve m -tp 2", {}, {}, "needs 2 cards in one node"),
+    ("/opt/bin/torchrun --nnodes=2 --nproc-per-node=4 t.py", {}, {}, "needs 4 cards in one node"),
+    ("/opt/serve", {}, {"NUMAMask": "1"}, "it has no memory of node 1"),
+]  # fmt: skip
+RIGHT: list[tuple[str, dict[str, Content], dict[str, str]]] = [
+    ("/usr/bin/dockerd --data-root=/models/docker", {"/etc/fstab": MODELS}, {}),
+    ("/usr/bin/dockerd", {DOCKER: '{"storage-driver": "vfs"}'}, {}),
+    ("/usr/bin/containerd", {CONTAINERD: 'disabled_plugins = ["cri"]\n'}, {}),
+    ("/usr/bin/containerd --root /models/c", {"/etc/fstab": MODELS}, {}),
+    (RUN_KUBELET, {KUBELET: "failSwapOn: false\n", "/etc/fstab": "/dev/sda2 none swap sw 0 0\n"},
+     {}),
+    (f"{RUN_KUBELET} --fail-swap-on=false", {"/etc/fstab": "/dev/sda2 none swap sw 0 0\n"}, {}),
+    (RUN_KUBELET, {KUBELET: "cgroupDriver: systemd\n", CONTAINERD: f"{RUNC}true\n"}, {}),
+    (RUN_KUBELET, {KUBELET: "kind: x\n", CONTAINERD: "version = 3\n"}, {}),
+    ("/usr/bin/k3s agent --data-dir /models/k3s",
+     {"/etc/fstab": MODELS, K3S: "with-node-id: true\n"}, {}),
+    ("/usr/sbin/slurmd -D", RDMA, {"LimitMEMLOCK": str((1 << 64) - 1)}),
+    ("/usr/sbin/slurmd -D", {"/etc/slurm/gres.conf": "Name=gpu File=/dev/nvidia0\n"}, {}),
+    ("/usr/sbin/slurmd -D", {"/etc/slurm/cgroup.conf": "CgroupPlugin=autodetect\n"}, {}),
+    (TRAIN, {}, {"Environment": "NCCL_SOCKET_IFNAME=^lo,docker0"}),
+    (ALONE, {}, {"Environment": "NCCL_SOCKET_IFNAME=lo"}),
+    (TRAIN, {}, {"RestrictAddressFamilies": "AF_UNIX AF_INET AF_NETLINK"}),
+    ("/opt/serve", {}, {"RestrictAddressFamilies": "AF_UNIX AF_INET"}),
+    (TRAIN, {"/etc/hosts": "127.0.1.1 node1\n10.0.0.1 node0\n"}, {}),
+    (ALONE.replace("node0", "localhost"), {"/etc/hosts": "127.0.0.1 localhost\n"}, {}),
+    ("/opt/bin/vllm serve m -tp 2 --distributed-executor-backend ray", {}, {}),
+    ("/opt/bin/ray start --block --address=10.0.0.1:6379", {}, {}),
+    ("/opt/bin/ray start", {}, {"Type": "forking"}),
+    ("/opt/bin/ray start", {}, {"RemainAfterExit": "yes"}),
+    ("/usr/bin/docker run --rm vllm/vllm-openai", {}, {}),
+    ("/opt/serve", {}, {"NUMAMask": "0-1"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "files", "values", "said"), FAULTS)
+def test_what_does_not_work(
+    command: str, files: dict[str, Content], values: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    found = said_of(tmp_path, command, files, values)
+    assert [said in what for level, what in found if level is Level.FAULT] == [True], found
+
+
+@pytest.mark.parametrize(("command", "files", "values", "said"), WARNINGS)
+def test_what_some_nodes_lack(
+    command: str, files: dict[str, Content], values: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    found = said_of(tmp_path, command, files, values)
+    assert [(level, said in what) for level, what in found] == [(Level.WARNING, True)], found
+
+
+@pytest.mark.parametrize(("command", "files", "values"), RIGHT)
+def test_what_works(
+    command: str, files: dict[str, Content], values: dict[str, str], tmp_path: Path
+) -> None:
+    assert said_of(tmp_path, command, files, values) == []
