@@ -3,8 +3,9 @@
 
 usage: peak.py FILE ARGUMENT...
 in:    ARGUMENT... of the program
-out:   FILE, a JSON object in bytes: `program` is the peak of this very process, `sandboxes` the
-       most that the first processes of sandboxes took together at one time
+out:   FILE, a JSON object in bytes: `program` is the peak of this very process, with those that it
+       forked as the proof is, `sandboxes` the most that the first processes of sandboxes took
+       together at one time
 exit:  the program's
 
 The kernel's own account of a child (wait4(2), getrusage(2)) is the largest of it and everything it
@@ -31,6 +32,21 @@ def peak_of(process: Path) -> int:
     return field_of(process / "status", "VmHWM")
 
 
+def forked_now() -> int:
+    """Bytes of this process and those it has forked, together; 0 if there are none.
+
+    A page that several have counts once (Pss, proc_pid_smaps(5)).
+    """
+    ours = Path("/proc/self")
+    command = (ours / "cmdline").read_bytes()
+    forks = []
+    for child in children(ours):
+        with contextlib.suppress(OSError):
+            if (child / "cmdline").read_bytes() == command:
+                forks.append(field_of(child / "smaps_rollup", "Pss"))
+    return sum(forks, field_of(ours / "smaps_rollup", "Pss")) if forks else 0
+
+
 def sandboxes_now() -> int:
     """Bytes of the first processes of the sandboxes that run now: our grandchildren."""
     total = 0
@@ -43,19 +59,20 @@ def sandboxes_now() -> int:
 
 
 def main() -> int:
-    """Run the program and watch its sandboxes."""
-    out, seen, over = Path(sys.argv.pop(1)), [0], threading.Event()
+    """Run the program and watch its forks and sandboxes."""
+    out, seen, over = Path(sys.argv.pop(1)), [0, 0], threading.Event()
 
     def watch() -> None:
         while not over.wait(INTERVAL_SECONDS):
-            seen[0] = max(seen[0], sandboxes_now())
+            seen[:] = map(max, seen, (forked_now(), sandboxes_now()))
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     status = run()
     over.set()
     watcher.join()
-    out.write_text(json.dumps({"program": peak_of(Path("/proc/self")), "sandboxes": seen[0]}))
+    most = max(seen[0], peak_of(Path("/proc/self")))
+    out.write_text(json.dumps({"program": most, "sandboxes": seen[1]}))
     return status
 
 

@@ -371,6 +371,20 @@ def test_peak_memory_is_that_of_one_process_alone() -> None:
     assert living == 0
 
 
+def test_forks_of_a_process_count_with_it() -> None:
+    script = (
+        "import os, time; from pathlib import Path; from scripts.benchmark.peak import *; "
+        "print(forked_now()); reading, writing = os.pipe(); pid = os.fork(); "
+        "big = b'' if pid else bytes(bytearray(b'x') * (100 << 20)); "
+        "pid or os.write(writing, b'x'); pid or time.sleep(60); os.read(reading, 1); "
+        "print(forked_now() > 100 << 20); os.kill(pid, 9)"
+    )
+    said = run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": os.fspath(CHECKOUT)}, cwd=CHECKOUT
+    )
+    assert said.stdout == "0\nTrue\n"
+
+
 def test_living_children_are_found() -> None:
     script = (
         "import subprocess; from pathlib import Path; from scripts.benchmark.peak import *; "
