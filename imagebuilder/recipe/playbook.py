@@ -8,22 +8,21 @@ playbook runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-from imagebuilder.errors import Fault
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.recipe.plays import PlayEntry, entries_of, read_entries
 
 BUILDER = frozenset(("localhost", "127.0.0.1", "::1"))
 PLAY_TASKS = ("pre_tasks", "tasks", "post_tasks", "handlers")
 BLOCKS = ("block", "rescue", "always")
 TASK_FILES = ("include_tasks", "import_tasks")
 ROLES = ("include_role", "import_role")
+# Between the terms of a pattern, not within `[0:5]`.
+SEPARATOR = re.compile(r"[,:](?![^\[]{0,64}\])")
 INSTEAD = "skip the task in an image: when: imagebuilder_profile is not defined"
 
 
@@ -39,34 +38,30 @@ class Reading:
     faults: list[Fault] = field(default_factory=list)
     seen: set[Path] = field(default_factory=set)
 
-    def fault(self, path: Path, node: CommentedMap, key: str, what: str, hint: str) -> None:
-        line, column = node.lc.key(key)
-        self.faults.append(Fault(f"{self.place(path)}:{line + 1}:{column + 1}", what, hint))
+    def fault(self, path: Path, node: PlayEntry, key: str, what: str, hint: str) -> None:
+        mark = node.marks[key]
+        self.faults.append(Fault(f"{self.place(path)}:{mark.line}:{mark.column}", what, hint))
 
     def place(self, path: Path) -> str:
         inside = path.is_relative_to(self.project)
         return f"{self.shown}/{path.relative_to(self.project)}" if inside else str(path)
 
-    def read_list(self, path: Path) -> list[CommentedMap]:
+    def read_list(self, path: Path) -> list[PlayEntry]:
         """The plays or tasks of a file; empty, with a fault, if it is not YAML."""
         if path in self.seen or not path.is_file():
             return []
-        self.seen.add(path)
-        reader = YAML(typ="rt")
-        reader.allow_duplicate_keys = True
+        # A file that includes itself through `..` has another name each time.
+        real = path.resolve()
+        known = real in self.seen
+        self.seen.update((path, real))
+        if known:
+            return []
         try:
-            found = reader.load(path.read_text(encoding="utf-8"))
-        except MarkedYAMLError as error:
-            mark = error.problem_mark
-            where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-            what = f"not YAML: {error.problem}"
-            self.faults.append(Fault(f"{self.place(path)}{where}", what, "fix the playbook"))
+            return read_entries(path, self.place(path))
+        except InputError as error:
+            for fault in error.faults:
+                self.faults.append(replace(fault, hint=fault.hint or "fix the playbook"))
             return []
-        except (YAMLError, UnicodeDecodeError) as error:
-            what = f"not YAML: {str(error).splitlines()[0]}"
-            self.faults.append(Fault(self.place(path), what, "fix the playbook"))
-            return []
-        return [item for item in found or () if isinstance(item, CommentedMap)]
 
 
 def read_playbook(
@@ -78,9 +73,15 @@ def read_playbook(
     `shown` is the project's folder for people.
     """
     reading = Reading(project, shown, host, frozenset(named))
-    read_plays(reading, playbook)
+    try:
+        read_plays(reading, playbook)
+    except RecursionError:
+        what = "includes too many files, each from within another"
+        fault = Fault(reading.place(playbook), what, "include them from the playbook itself")
+        reading.faults.append(fault)
     found = reading.named or reading.groups
-    return tuple(sorted(found - {host, "all"})), tuple(reading.faults)
+    # What an alias repeats has its faults where it is written.
+    return tuple(sorted(found - {host, "all"})), tuple(dict.fromkeys(reading.faults))
 
 
 def read_plays(reading: Reading, path: Path) -> None:
@@ -92,7 +93,7 @@ def read_plays(reading: Reading, path: Path) -> None:
             read_play(reading, path, play)
 
 
-def is_for_us(reading: Reading, play: CommentedMap) -> bool:
+def is_for_us(reading: Reading, play: PlayEntry) -> bool:
     """Whether the play may target the image; every play does unless the recipe names groups."""
     terms = [*host_terms(play["hosts"])]
     if not reading.named:
@@ -110,7 +111,7 @@ def host_terms(hosts: object) -> Iterator[str]:
     for text in texts:
         if "{{" in str(text):
             continue
-        for term in re.split(r"[,:](?![^\[]*\])", str(text)):
+        for term in SEPARATOR.split(str(text)):
             if term.strip():
                 yield term.strip()
 
@@ -121,7 +122,7 @@ def group_name(term: str) -> str:
     return "all" if bare == "*" else re.sub(r"[*?]", "x", bare)
 
 
-def read_play(reading: Reading, path: Path, play: CommentedMap) -> None:
+def read_play(reading: Reading, path: Path, play: PlayEntry) -> None:
     """One play: the host it names, its tasks and its roles."""
     here = BUILDER & set(host_terms(play["hosts"]))
     if here:
@@ -131,27 +132,32 @@ def read_play(reading: Reading, path: Path, play: CommentedMap) -> None:
     elif play.get("connection") == "local":
         refuse_local(reading, path, play, "connection")
     for key in PLAY_TASKS:
-        read_tasks(reading, path, play.get(key))
-    for role in play.get("roles") or ():
+        read_tasks(reading, path, entries_of(play.get(key)))
+    roles = play.get("roles") or []
+    if not isinstance(roles, list):
+        what = "roles: needs a list of roles"
+        reading.fault(path, play, "roles", what, "begin each with a hyphen")
+        return
+    for role in roles:
         name = role if isinstance(role, str) else text_of(role, "role", "name")
-        if name and not (isinstance(role, CommentedMap) and conditional(role)):
+        if name and not (isinstance(role, PlayEntry) and conditional(role)):
             read_role(reading, path, name)
 
 
-def refuse_local(reading: Reading, path: Path, node: CommentedMap, key: str) -> None:
+def refuse_local(reading: Reading, path: Path, node: PlayEntry, key: str) -> None:
     what = f"{key}: {node[key]} would run on the builder" if key == "connection" else (
         f"{key} would run on the builder")  # fmt: skip
     reading.fault(path, node, key, what, INSTEAD)
 
 
-def read_tasks(reading: Reading, path: Path, tasks: object) -> None:
+def read_tasks(reading: Reading, path: Path, tasks: Iterable[PlayEntry]) -> None:
     """Tasks, with those of blocks, files and roles that are sure to be included."""
-    for task in tasks if isinstance(tasks, list) else ():
-        if isinstance(task, CommentedMap) and not conditional(task):
+    for task in tasks:
+        if not conditional(task):
             read_task(reading, path, task)
 
 
-def read_task(reading: Reading, path: Path, task: CommentedMap) -> None:
+def read_task(reading: Reading, path: Path, task: PlayEntry) -> None:
     """One task: where it runs, and what it includes."""
     target = str(task.get("delegate_to") or "")
     if "local_action" in task:
@@ -164,7 +170,7 @@ def read_task(reading: Reading, path: Path, task: CommentedMap) -> None:
         what = f"delegate_to: {target} is another machine, which a build cannot reach"
         reading.fault(path, task, "delegate_to", what, INSTEAD)
     for key in BLOCKS:
-        read_tasks(reading, path, task.get(key))
+        read_tasks(reading, path, entries_of(task.get(key)))
     for short in (*TASK_FILES, *ROLES):
         included = task.get(short, task.get(f"ansible.builtin.{short}"))
         if isinstance(included, Mapping):
@@ -188,7 +194,7 @@ def read_role(reading: Reading, path: Path, name: str) -> None:
                 read_tasks(reading, found, reading.read_list(found))
 
 
-def conditional(node: CommentedMap) -> bool:
+def conditional(node: PlayEntry) -> bool:
     """Whether only Ansible can decide if this runs."""
     return "when" in node
 

@@ -33,6 +33,7 @@ from ruamel.yaml.events import (
 from ruamel.yaml.reader import ReaderError
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.files import plain_file
 
 Yaml = None | bool | int | float | str | list["Yaml"] | dict[str, "Yaml"]
 Key = str | int
@@ -41,6 +42,7 @@ KeyPath = tuple[Key, ...]
 MAX_BYTES = 256 * 1024
 MAX_NODES = 20_000
 MAX_DEPTH = 24
+TEXT = 1024  # characters of one scalar that count as one more value
 MOST_READ = 128
 
 # The YAML 1.2 core schema (chapter 10.3.2 of the specification).
@@ -160,13 +162,13 @@ def load_document(path: Path, shown: str) -> Document:
     return parse_document(read_content(path, shown), shown)
 
 
-def read_content(path: Path, shown: str) -> bytes:
-    """At most MAX_BYTES + 1 bytes of the file at `path`.  Raises InputError."""
+def read_content(path: Path, shown: str, most: int = MAX_BYTES) -> bytes:
+    """At most `most` + 1 bytes of the file at `path`.  Raises InputError."""
     try:
         if not path.is_file():
             raise InputError("is not a file" if path.exists() else "does not exist", where=shown)
-        with path.open("rb") as stream:
-            return stream.read(MAX_BYTES + 1)
+        with plain_file(path) as stream:
+            return stream.read(most + 1)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=shown) from error
 
@@ -179,14 +181,24 @@ def parse_document(content: bytes, shown: str) -> Document:
 
 def parse_content(content: bytes, shown: str) -> Parsed:
     """The content of a document.  Raises InputError."""
-    if len(content) > MAX_BYTES:
-        raise InputError(f"is larger than {MAX_BYTES // 1024} KiB", where=shown)
+    builder = Builder(shown)
+    value = read_value(content, builder)
+    if not isinstance(value, dict):
+        what = "is empty" if value is None else "must be a mapping of keys to values"
+        raise InputError(what, where=f"{shown}:1:1")
+    return Parsed(value, builder.values, builder.keys)
+
+
+def read_value(content: bytes, builder: Builder) -> Yaml:
+    """What `builder` makes of the only document in `content`.  Raises InputError."""
+    shown = builder.shown
+    if len(content) > builder.most_bytes:
+        raise InputError(f"is larger than {builder.most_bytes // 1024} KiB", where=shown)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError("is not UTF-8 text", where=f"{shown}:{line}") from error
-    builder = Builder(shown)
     try:
         value = builder.build(iter(YAML(typ="safe", pure=True).parse(text)))
     except YAMLError as error:
@@ -195,10 +207,7 @@ def parse_content(content: bytes, shown: str) -> Parsed:
         raise InputError(f"not valid YAML: {error}", where=shown) from error
     if builder.faults:
         raise InputError.of(builder.faults)
-    if not isinstance(value, dict):
-        what = "is empty" if value is None else "must be a mapping of keys to values"
-        raise InputError(what, where=f"{shown}:1:1")
-    return Parsed(value, builder.values, builder.keys)
+    return value
 
 
 def syntax_fault(error: YAMLError, text: str, shown: str) -> Fault:
@@ -217,13 +226,16 @@ def syntax_fault(error: YAMLError, text: str, shown: str) -> Fault:
 class Builder:
     """Turns the events of one document into a value and its marks; `faults` are duplicate keys."""
 
+    most_bytes, most_nodes, most_deep = MAX_BYTES, MAX_NODES, MAX_DEPTH
+
     def __init__(self, shown: str) -> None:
         self.shown = shown
         self.values: dict[KeyPath, Mark] = {}
         self.keys: dict[KeyPath, Mark] = {}
         self.faults: list[Fault] = []
-        self.anchors: dict[str, tuple[Yaml, int]] = {}
+        self.anchors: dict[str, tuple[Yaml, int, int]] = {}  # with number of values, and depth
         self.nodes = 0
+        self.reached = 0  # the greatest depth since the outermost value began
 
     def build(self, events: Iterator[Event]) -> Yaml:
         """The value of the only document in `events`; None if it is empty."""
@@ -241,19 +253,23 @@ class Builder:
 
     def node(self, event: Event, events: Iterator[Event], path: KeyPath) -> Yaml:
         """The value that starts with `event`, its marks noted under `path`."""
-        before = self.nodes
-        self.count(event, 1, path)
+        before, reached, self.reached = self.nodes, self.reached, 0
         raw = event.value if isinstance(event, ScalarEvent) else ""
+        self.count(event, 1 + len(raw) // TEXT, len(path))
         self.values[path] = Mark(event.start_mark.line + 1, event.start_mark.column + 1, raw)
         if isinstance(event, AliasEvent):
+            self.reached = max(self.reached, reached)
             return self.alias(event, path)
-        tag: str | None = getattr(event, "tag", None)
-        if tag is not None:
-            raise self.refusal(event, f"the tag {tag} is not allowed", "write plain values")
+        if (tag := getattr(event, "tag", None)) is not None:
+            self.check_tag(event, tag)
         value = self.content(event, events, path)
         if anchor := getattr(event, "anchor", None):
-            self.anchors[anchor] = (value, self.nodes - before)
+            self.anchors[anchor] = (value, self.nodes - before, self.reached - len(path))
+        self.reached = max(self.reached, reached)
         return value
+
+    def check_tag(self, event: Event, tag: str) -> None:
+        raise self.refusal(event, f"the tag {tag} is not allowed", "write plain values")
 
     def content(self, event: Event, events: Iterator[Event], path: KeyPath) -> Yaml:
         """The scalar, list or mapping that starts with `event`."""
@@ -312,18 +328,19 @@ class Builder:
     def alias(self, event: AliasEvent, path: KeyPath) -> Yaml:
         """The anchored value, counted once more so that aliases cannot grow without bounds."""
         if event.anchor not in self.anchors:
-            raise self.refusal(event, f"no anchor named &{event.anchor} before this")
-        value, size = self.anchors[event.anchor]
-        self.count(event, size, path)
+            raise self.refusal(event, f"no anchor named &{event.anchor[:80]} before this")
+        value, size, depth = self.anchors[event.anchor]
+        self.count(event, size, len(path) + depth)
         return value
 
-    def count(self, event: Event, nodes: int, path: KeyPath) -> None:
+    def count(self, event: Event, nodes: int, depth: int) -> None:
         """Add to the bounds.  Raises InputError beyond them."""
         self.nodes += nodes
-        if self.nodes > MAX_NODES:
-            raise self.refusal(event, f"more than {MAX_NODES} values, aliases expanded")
-        if len(path) > MAX_DEPTH:
-            raise self.refusal(event, f"nested deeper than {MAX_DEPTH} levels")
+        self.reached = max(self.reached, depth)
+        if self.nodes > self.most_nodes:
+            raise self.refusal(event, f"more than {self.most_nodes} values, aliases expanded")
+        if depth > self.most_deep:
+            raise self.refusal(event, f"nested deeper than {self.most_deep} levels")
 
     def refusal(self, event: Event, what: str, hint: str = "") -> InputError:
         mark = event.start_mark

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -65,14 +66,131 @@ def test_every_group_that_a_play_names(tmp_path: Path) -> None:
          "5:11: delegate_to would run on the builder"),
         ("hosts: all\n  handlers:\n    - command: id\n      delegate_to: nas01",
          "4:7: delegate_to: nas01 is another machine, which a build cannot reach"),
+        ("hosts: all\n  roles: 5", "2:3: roles: needs a list of roles"),
+        ("&b\n  hosts: all\n  connection: local\n- <<: *b\n  name: again",
+         "3:3: connection: local would run on the builder"),
         ("hosts: all\n  tasks: [\n",
-         "4:1: not YAML: expected the node content, but found '<stream end>'"),
+         "4:1: not valid YAML: expected the node content, but found '<stream end>'"),
     ],
 )  # fmt: skip
 def test_what_no_build_may_do(tmp_path: Path, play: str, fault: str) -> None:
     site = tmp_path / "site.yml"
     site.write_text(f"- {play}\n")
     assert read(site)[1] == [f"own/site.yml:{fault}"]
+
+
+def laughs() -> str:
+    """Blocks of blocks, a hundred million of them."""
+    rows = ["- hosts: all\n  tasks:\n  - block: &a0 [{name: x}]\n"]
+    for number in range(1, 9):
+        inner = ", ".join([f"{{block: *a{number - 1}}}"] * 10)
+        rows.append(f"  - block: &a{number} [{inner}]\n")
+    return "".join(rows)
+
+
+def nested(depth: int) -> str:
+    opened, closed = "[{block: " * depth, "}]" * depth
+    return f"- hosts: all\n  tasks: {opened}[]{closed}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("- hosts: all\n  vars: {d: 2001-99-99}\n",
+         '2:13: "2001-99-99" looks like a date to Ansible, but there is no such day'),
+        ("- hosts: all\n  vars: {d: !!int x}\n", '2:13: "x" is not what !!int announces'),
+        ("- hosts: all\n  vars: {d: !!float x}\n", '2:13: "x" is not what !!float announces'),
+        ("- hosts: all\n  vars: {d: !!bool x}\n", '2:13: "x" is not what !!bool announces'),
+        ("- hosts: all\n  vars: {d: " + "9" * 5000 + "}\n",
+         "2:13: a number of 5000 digits is too long for Ansible"),
+        ("- <<: 5\n  hosts: all\n", "1:3: << needs a mapping, or a list of mappings"),
+        ("- <<: [{a: b}, 5]\n  hosts: all\n", "1:3: << needs a mapping, or a list of mappings"),
+        ("- hosts: {{ who }}\n", "1:11: a key must be plain text"),
+        ("- {? [a] : b}\n", "1:6: a key must be plain text"),
+        ("- hosts: all\n  tasks: &t\n  - block: *t\n", "3:12: no anchor named &t before this"),
+        (nested(200), "2:452: nested deeper than 100 levels"),
+        ("[" * 100_000, "1:102: nested deeper than 100 levels"),
+        (laughs(), "8:25: more than 100000 values, aliases expanded"),
+        (f"- &a {'x' * 500_000}\n" + "- *a\n" * 1000,
+         "205:3: more than 100000 values, aliases expanded"),
+        ("- &a [[[]]]\n- &b " + "[" * 60 + "*a" + "]" * 60 + "\n- " + "[" * 40 + "*b",
+         "3:43: nested deeper than 100 levels"),
+        ("\0" * (2 << 20), "is larger than 1024 KiB"),
+    ],
+    ids=lambda text: text[:40],
+)  # fmt: skip
+def test_what_ansible_cannot_read(tmp_path: Path, text: str, fault: str) -> None:
+    site = tmp_path / "site.yml"
+    site.write_text(text)
+    started = time.process_time()
+    said = read(site)[1]
+    assert said == [f"own/site.yml:{' ' if fault.startswith('is') else ''}{fault}"]
+    assert time.process_time() - started < 10
+
+
+def test_what_ansible_can_read(tmp_path: Path) -> None:
+    site = write(
+        tmp_path,
+        site="""\
+            - hosts: all
+              vars:
+                plus: +_
+                number: !!int "5"
+                switch: !!bool on
+                size: !!float 1e3
+                day: 2001-02-03
+                again: 2001-02-03 04:05:06
+                quoted: "2001-99-99"
+                bell: "\\a"
+                5: 6
+                twice: 1
+                twice: 2
+              roles:
+                - {role: one, when: later}
+            """,
+    )
+    assert read(site)[1] == []
+
+
+def test_merge_keys_are_as_ansible_has_them(tmp_path: Path) -> None:
+    site = write(
+        tmp_path,
+        site="""\
+            - hosts: all
+              vars:
+                first: &first {delegate_to: nas01, when: later}
+                second: &second {delegate_to: nas02}
+                third: &third {<<: [*second, *first]}
+              tasks:
+                - {<<: *first, command: id}
+                - {<<: [*second, *first], command: id}
+                - {<<: *second, command: id}
+                - {<<: *second, delegate_to: p}
+                - {"<<": *second}
+            """,
+    )
+    what = "delegate_to: nas02 is another machine, which a build cannot reach"
+    assert read(site)[1] == [f"own/site.yml:4:22: {what}"]
+
+
+def test_a_file_that_includes_itself_under_other_names(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    site = write(tmp_path, site="- hosts: all\n- import_playbook: x/../site.yml\n")
+    assert read(site) == ((), [])
+
+
+def test_files_that_include_each_other_without_end(tmp_path: Path) -> None:
+    for number in range(1000):
+        (tmp_path / f"{number}.yml").write_text(f"- import_tasks: {number + 1}.yml\n")
+    site = write(tmp_path, site="- hosts: all\n  tasks: [{import_tasks: 0.yml}]\n")
+    assert read(site)[1] == ["own/site.yml: includes too many files, each from within another"]
+
+
+def test_a_long_pattern_of_hosts(tmp_path: Path) -> None:
+    site = write(tmp_path, site=f"- hosts: 'a[0:5]{':' * 200_000}b,c[1:2]'\n")
+    started = time.process_time()
+    assert read(site) == (("a", "b", "c"), [])
+    assert time.process_time() - started < 5
 
 
 def test_what_is_not_certain_is_left_to_the_run(tmp_path: Path) -> None:

@@ -76,6 +76,9 @@ def test_a_bom_is_no_fault() -> None:
         "- " * 50_000,
         "a: " + "9" * 200_000 + ": [",
         "a: '" + "x" * MAX_BYTES,
+        "a: &a " + "x" * 128_000 + "\nb:\n" + " - *a\n" * 19_000,
+        "a0: &a0 []\n"
+        + "".join(f"a{n}: &a{n} {'[' * 20}*a{n - 1}{']' * 20}\n" for n in range(1, 40)),
     ],
     ids=lambda text: text[:12],
 )
