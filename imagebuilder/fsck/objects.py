@@ -10,8 +10,9 @@ from pathlib import Path
 
 from imagebuilder.files import keep_file, point_link
 from imagebuilder.store.objects import DamagedObjectError, Hasher, read_commit, read_folder
+from imagebuilder.store.plain import COMMIT, DIRMETA, DIRTREE, FILE
 from imagebuilder.store.upper import remove
-from imagebuilder.store.verify import COMMIT, DIRMETA, DIRTREE, FILE, Name, find_fault, place_of
+from imagebuilder.store.verify import Name, find_fault, place_of
 
 
 def reachable(repo: Path, commits: Iterable[str]) -> set[Name]:
@@ -92,6 +93,8 @@ def take_from(donor: Path, repo: Path, name: Name) -> bool:
     if place.parent.is_symlink() or not place.parent.is_dir():
         remove(place.parent)
     place.parent.mkdir(exist_ok=True)
+    if place.is_dir():
+        remove(place)
     found = source.lstat()
     if source.is_symlink():
         point_link(place, os.fspath(source.readlink()))

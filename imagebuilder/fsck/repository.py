@@ -9,8 +9,8 @@ from pathlib import Path
 
 from imagebuilder.fsck.objects import Finder, reachable, take_from
 from imagebuilder.fsck.types import REPAIR, Damage
+from imagebuilder.store.plain import COMMIT
 from imagebuilder.store.verify import (
-    COMMIT,
     MISSING,
     Name,
     find_damaged,

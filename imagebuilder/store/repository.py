@@ -19,13 +19,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError, WorkError
-from imagebuilder.files import close, filling, keep_file, make_folder, move_in, scratch, sync_all
+from imagebuilder.files import (
+    close,
+    filling,
+    keep_file,
+    make_folder,
+    move_in,
+    read_plain,
+    scratch,
+    sync_all,
+)
 from imagebuilder.folders import date_last, matching, paths_below
 from imagebuilder.locks import file_lock
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.validate import suggest
 from imagebuilder.rights import check_enterable
 from imagebuilder.store.objects import read_commit, read_folder
+from imagebuilder.store.plain import check_objects, check_top
 from imagebuilder.store.upper import Changes, stage
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import ReleaseName
@@ -36,6 +46,8 @@ LAYERS = "layer"
 IMAGES = "image"
 # How the names begin that ostree gives to refs which it is writing, and leaves when it is killed.
 UNFINISHED = "tmp."
+# What ostree does with any number of objects.
+OPENS_MANY = frozenset(("checkout", "commit", "ls", "pull-local", "show"))
 
 
 @dataclass(frozen=True)
@@ -71,7 +83,12 @@ class Store:
         return has_config(self.path) and all((self.path / name).is_dir() for name in FOLDERS)
 
     def ostree(self, verb: str, *words: Word) -> str:
-        """Run `ostree VERB --repo=...`; returns its stdout without the last newline."""
+        """Run `ostree VERB --repo=...`; returns its stdout without the last newline.
+
+        Raises WorkError.
+        """
+        if verb in OPENS_MANY:
+            check_objects(self.path)
         return run(["ostree", verb, f"--repo={self.path}", *words]).stdout.removesuffix("\n")
 
     def refs(self, kind: str) -> dict[str, str]:
@@ -130,7 +147,8 @@ class Store:
         return ((self.path / "refs" / "heads" / image.ref).stat().st_mtime, image.version)
 
     def read(self, commit: str, path: str) -> str:
-        """The text of one file of a commit.  Raises WorkError."""
+        """The text of one file in the top folder of a commit.  Raises WorkError."""
+        check_top(self.path, commit)
         return self.ostree("cat", commit, path)
 
     def checkout(self, commit: str, target: Path, *, links: bool = True) -> None:
@@ -243,6 +261,7 @@ class Store:
         Nobody may commit meanwhile.  The commits go first: ostree deletes in any order, and a
         commit that lost some of its objects to a killed `prune` is damage to fsck.
         """
+        check_objects(self.path)
         named = [path for path in paths_below(self.path / "refs") if path.is_file()]
         for path in named:
             if path.name.startswith(UNFINISHED):
@@ -315,6 +334,6 @@ def put_in_place(new: Path, path: Path) -> None:
 def has_config(path: Path) -> bool:
     """Whether a repository has its file, whole."""
     try:
-        return b"[core]" in (path / CONFIG).read_bytes()
+        return b"[core]" in read_plain(path / CONFIG)
     except (FileNotFoundError, NotADirectoryError):
         return False

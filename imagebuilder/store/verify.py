@@ -18,10 +18,9 @@ from imagebuilder.store.objects import (
     object_path,
     read_object,
 )
+from imagebuilder.store.plain import DIRMETA, FILE, KINDS, NO_FILE, is_plain
 
 Name = tuple[str, str]  # checksum and kind
-COMMIT, DIRTREE, DIRMETA, FILE = "commit", "dirtree", "dirmeta", "file"
-KINDS = (COMMIT, DIRTREE, DIRMETA, FILE)
 BATCH = 128  # objects that a thread takes at a time
 CHUNK = 1 << 18
 # Never waits for a named pipe or a device, never follows a link.
@@ -75,6 +74,12 @@ def check_objects(repo: Path, names: Iterable[Name]) -> dict[Name, str]:
 
 def find_fault(repo: Path, name: Name, hasher: Hasher) -> str:
     """What is wrong with an object; "" if it is valid."""
+    how = compare(repo, name, hasher)
+    return NO_FILE if how and not is_plain(place_of(repo, name)) else how
+
+
+def compare(repo: Path, name: Name, hasher: Hasher) -> str:
+    """How an object differs from its name; "" if it does not."""
     checksum, kind = name
     try:
         if kind == FILE:

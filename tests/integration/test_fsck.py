@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -16,11 +16,12 @@ import pytest
 
 from imagebuilder.build import Site, make_layers
 from imagebuilder.digest import Json
+from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.files import point_link
 from imagebuilder.fsck.check import check_all
 from imagebuilder.fsck.types import Checked
-from imagebuilder.image.types import ImageBoot, ImageLayer, ImageRoot
+from imagebuilder.image.types import ImageBoot, ImageLayer, ImageRoot, read_image
 from imagebuilder.lock.verified import Pool
 from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import Completed, run
@@ -28,6 +29,7 @@ from imagebuilder.publish.publish import publish
 from imagebuilder.settings import Settings, load_settings
 from imagebuilder.steps.step import Step
 from imagebuilder.store.kept_tree import find_trees, keep_tree
+from imagebuilder.store.objects import object_path, read_commit, read_folder
 from imagebuilder.store.records import Record, find_record, make_record, record_file
 from imagebuilder.store.repository import LAYERS, ImageRef, Store, make_store
 from imagebuilder.store.state import make_state
@@ -225,6 +227,50 @@ def test_other_damage_is_found_too(world: World, how: str) -> None:
     [damage] = [d for d in world.fsck().damage if d.where == os.fspath(path)]
     assert damage.how == ("is missing" if how == "gone" else damage.how)
     assert any(f"image demo@{VERSION}" in line for line in damage.used)
+
+
+def top_object(world: World, kind: str) -> Path:
+    """An object that leads to the files of the image."""
+    commit = world.image.commit
+    tree, meta = read_commit(world.store.path, commit)
+    sums = {"commit": commit, "dirtree": tree, "dirmeta": meta}
+    sums["file"] = read_folder(world.store.path, tree).files["manifest.json"]
+    return world.store.path / "objects" / object_path(sums[kind], kind)
+
+
+@pytest.mark.parametrize("kind", ["commit", "dirtree", "dirmeta", "file"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_file_stops_nobody(
+    world: World, tmp_path: Path, kind: str, make: Callable[[Path], None]
+) -> None:
+    tree = published(world, tmp_path / "netboot")
+    path = top_object(world, kind)
+    path.unlink()
+    make(path)
+    for work in (
+        lambda: read_image(world.store, world.image),
+        lambda: world.store.checkout(world.image.commit, tmp_path / "out"),
+        world.store.prune,
+    ):
+        with pytest.raises(WorkError) as caught:
+            work()
+        assert caught.value.faults[0].where == os.fspath(path)
+        assert "imagebuilder fsck" in caught.value.faults[0].hint
+    [damage] = [d for d in world.fsck(tree).damage if d.where == os.fspath(path)]
+    assert damage.how == "is not a file"
+    assert world.fsck(tree, repair=True).whole
+    assert world.fsck(tree).damage == ()
+    assert read_image(world.store, world.image).name == world.image.name
+
+
+@pytest.mark.parametrize("kind", ["commit", "dirtree", "dirmeta", "file"])
+def test_what_is_no_file_is_dropped_if_nobody_has_it(world: World, kind: str) -> None:
+    path = top_object(world, kind)
+    path.unlink()
+    os.mkfifo(path)
+    done = world.fsck(repair=True)
+    assert f"image demo@{VERSION}" in done.dropped
+    assert world.fsck().damage == ()
 
 
 def test_a_damaged_object_is_taken_from_the_trees_repository(world: World, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import IO
 from imagebuilder.errors import HostError, ImagebuilderError, WorkError
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.publish.space import full_disk
-from imagebuilder.store.verify import FILE
+from imagebuilder.store.plain import FILE
 from imagebuilder.ui import Bar, Ui, format_count
 
 # --sparse: pruned libraries are mostly holes.
