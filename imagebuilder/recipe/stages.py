@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from imagebuilder.digest import Json, digest_of, digest_of_file
+from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.recipe.model_stages import (
     AnsibleModel,
     BuildModel,
@@ -18,14 +18,12 @@ from imagebuilder.recipe.names import PackageNames
 from imagebuilder.recipe.part import Part, check_requirements, check_runs, find_inside
 from imagebuilder.recipe.playbook import read_playbook
 from imagebuilder.recipe.positions import KeyPath
+from imagebuilder.recipe.project import digests_of_project, find_problem_of, project_of
 from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.rules import ANSIBLE_GROUP, LINE, PACKAGE, TARGET
 from imagebuilder.recipe.types import Build, Playbook, PythonEnv, Script
 from imagebuilder.recipe.validate import listing, quote
 
-# Folders in a playbook's project that are not part of it.
-IGNORED = frozenset((".git", ".hg", ".venv", "__pycache__", ".ansible"))
-MOST_FILES = 10_000
 # Where the wheels of a build lie in its tree.
 BUILD_WHEELS = "/opt/imagebuilder/wheels"
 
@@ -116,10 +114,8 @@ def read_found(
     part: Part, scope: Scope, path: KeyPath, model: AnsibleModel, found: Path
 ) -> Playbook | None:
     project = project_of(found)
-    files = digests_of_project(project)
-    if files is None:
-        what = f"{project} has more than {MOST_FILES} files, and all would be read"
-        scope.fault((*path, "playbook"), what, "put the playbook and its roles in their own folder")
+    if problem := find_problem_of(project):
+        scope.fault((*path, "playbook"), *problem)
         return None
     groups = scope.text((*path, "groups"), model.groups, LINE if model.groups else None) or ""
     named = tuple(sorted({name.strip() for name in groups.split(",") if name.strip()}))
@@ -134,18 +130,12 @@ def read_found(
     return Playbook(
         name=os.fspath(found.relative_to(project)),
         project=project,
-        files=files,
+        files=digests_of_project(project),
         vars=render_values(scope, (*path, "vars"), model),
         groups=in_groups,
         limited=bool(named),
         network=model.network,
     )
-
-
-def project_of(playbook: Path) -> Path:
-    """The folder that a playbook's roles and vars lie in: its own, or that above `playbooks`."""
-    folder = playbook.absolute().parent
-    return folder.parent if folder.name == "playbooks" else folder
 
 
 def find_playbook(part: Part, scope: Scope, path: KeyPath, model: AnsibleModel) -> Path | None:
@@ -172,38 +162,3 @@ def render_values(scope: Scope, path: KeyPath, model: AnsibleModel) -> Mapping[s
             text = scope.text((*path, name), value)
             rendered[name] = text if text is not None else ""
     return rendered
-
-
-def digests_of_project(project: Path, *, follow: bool = True) -> Mapping[str, Json] | None:
-    """Every file of a project: name to mode and digest; None if there are too many.
-
-    Leaves out what no playbook reads.  A symlink out of the project counts with the content of its
-    target, where symlinks are not followed further.
-    """
-    found: dict[str, Json] = {}
-    for folder, below, names in os.walk(project):
-        below[:] = sorted(set(below) - IGNORED)
-        links = [name for name in below if Path(folder, name).is_symlink()]
-        for name in sorted([*names, *links]):
-            path = Path(folder, name)
-            found[os.fspath(path.relative_to(project))] = digest_of_entry(
-                path, project, follow=follow
-            )
-        if len(found) > MOST_FILES:
-            return None
-    return found
-
-
-def digest_of_entry(path: Path, project: Path, *, follow: bool) -> str:
-    """One file or symlink of a project, as its layer's digest sees it."""
-    if path.is_symlink():
-        real = path.resolve()
-        text = f"-> {path.readlink()}"
-        if not follow or real.is_relative_to(project.resolve()):
-            return text
-        if real.is_dir():
-            return f"{text} {digest_of(digests_of_project(real, follow=False))}"
-        return f"{text} {digest_of_file(real)}" if real.is_file() else text
-    if not path.is_file():
-        return "special"
-    return f"{path.stat().st_mode & 0o111:o} {digest_of_file(path)}"

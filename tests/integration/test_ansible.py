@@ -19,7 +19,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.lock.verified import Pool
 from imagebuilder.playbook.step import AnsibleStep
-from imagebuilder.recipe.stages import digests_of_project
+from imagebuilder.recipe.project import digests_of_project
 from imagebuilder.recipe.types import Playbook
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import settle, walk
@@ -65,7 +65,7 @@ class Builder:
 
     def step(self, project: Path) -> AnsibleStep:
         """The step for site.yml of a folder."""
-        files = digests_of_project(project) or {}
+        files = digests_of_project(project)
         play = Playbook("site.yml", project, files, {}, ("gpu_nodes",))
         return AnsibleStep("own", "demo", "linux-image-amd64", play, epoch=EPOCH)
 

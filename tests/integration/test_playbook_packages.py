@@ -9,7 +9,7 @@ from pathlib import Path
 from imagebuilder.lock.types import Lock
 from imagebuilder.playbook.package_requests import PackageRequests, ask_playbook
 from imagebuilder.process import run
-from imagebuilder.recipe.stages import digests_of_project
+from imagebuilder.recipe.project import digests_of_project
 from imagebuilder.recipe.types import Base, Boot, Overlay, Playbook, Recipe
 from tests.workshop import CHECKOUT
 
@@ -51,7 +51,7 @@ SITE = """
 
 def requests_of(project: Path, top: Path) -> PackageRequests:
     """What site.yml of a folder asks for."""
-    files = digests_of_project(project) or {}
+    files = digests_of_project(project)
     overlay = Overlay("own", project, playbooks=(Playbook("site.yml", project, files, {}),))
     recipe = Recipe("demo", "d", BASE, (overlay,), {}, (), Boot("nfs", (), ()))
     top.mkdir()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from textwrap import dedent
@@ -10,9 +11,9 @@ from textwrap import dedent
 import pytest
 
 from imagebuilder.errors import InputError
-from imagebuilder.recipe import stages
+from imagebuilder.recipe import project as project_files
 from imagebuilder.recipe.playbook import read_playbook
-from imagebuilder.recipe.stages import digests_of_project, project_of
+from imagebuilder.recipe.project import digests_of_project, find_problem_of, project_of
 from tests.unit.recipe.conftest import Project, make_project
 
 OVERLAY = """\
@@ -271,12 +272,10 @@ def test_every_file_counts(tmp_path: Path) -> None:
     (project / "roles/b").symlink_to(outside)
     (outside / "back").symlink_to(project)
     before = digests_of_project(project)
-    assert before is not None
     assert set(before) == {"site.yml", "roles/a/tasks/main.yml", "roles/b"}
     (outside / "tasks/main.yml").write_text("- command: whoami\n")
     (project / "site.yml").chmod(0o755)
     after = digests_of_project(project)
-    assert after is not None
     assert {name for name in before if before[name] != after[name]} == {"roles/b", "site.yml"}
 
 
@@ -308,6 +307,52 @@ def test_a_recipe_with_a_playbook(project: Project, tmp_path: Path) -> None:
 def test_a_playbook_in_a_home_is_not_read_whole(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stages, "MOST_FILES", 0)
+    monkeypatch.setattr(project_files, "MOST_FILES", 0)
     with pytest.raises(InputError, match="has more than 0 files, and all would be read"):
+        project.load()
+
+
+def test_a_link_to_all_files_of_the_builder_is_not_read(project: Project, tmp_path: Path) -> None:
+    link = tmp_path / "mine/roles/r/files/f"
+    link.parent.mkdir(parents=True)
+    link.symlink_to("/")
+    what = f"{link} leads to /: the folder has more than "
+    started = time.process_time()
+    with pytest.raises(InputError, match=what):
+        project.load()
+    assert time.process_time() - started < 5
+
+
+def test_a_project_of_many_bytes_is_not_read(tmp_path: Path) -> None:
+    project, outside = tmp_path / "project", tmp_path / "disk"
+    write(project, site="[]\n")
+    with outside.open("wb") as stream:
+        stream.truncate(project_files.MOST_BYTES + 1)
+    (outside.parent / "more").mkdir()
+    (outside.parent / "more/disk").symlink_to(outside)
+    (project / "more").symlink_to(tmp_path / "more")  # what is in there is not followed
+    assert find_problem_of(project) is None
+    (project / "disk").symlink_to(outside)
+    problem = find_problem_of(project)
+    assert problem
+    assert problem[0] == f"{project} has more than 4 GiB, and all would be read"
+
+
+def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+    write(tmp_path, site="[]\n")
+    (tmp_path / "itself").symlink_to("itself")
+    (tmp_path / "missing").symlink_to("/does/not/exist")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to-a-device").symlink_to("/dev/zero")
+    assert find_problem_of(tmp_path) is None
+    assert digests_of_project(tmp_path)["pipe"] == "special"
+    assert digests_of_project(tmp_path)["to-a-device"] == "-> /dev/zero"
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"link", b"\xff/link"])
+def test_names_that_are_no_text(project: Project, tmp_path: Path, name: bytes) -> None:
+    link = Path(os.fsdecode(os.fsencode(tmp_path / "mine") + b"/" + name))
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to("\udcfe" if link.name == "link" and link.parent.name == "mine" else "x")
+    with pytest.raises(InputError, match=r"is not UTF-8, or its target is not\n  hint: rename it"):
         project.load()
