@@ -17,9 +17,14 @@ def check_regex(text: str) -> str:
     """A regular expression of Python."""
     try:
         re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError) as error:
         raise PydanticCustomError(
             "regex", "is not a regular expression: {why}", {"why": str(error)}
+        ) from error
+    except RecursionError as error:
+        why = "it is nested too deep"
+        raise PydanticCustomError(
+            "regex", "is not a regular expression: {why}", {"why": why}
         ) from error
     return text
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from imagebuilder.recipe.keys import KEYS_VAR, ssh_key_problem
 from imagebuilder.recipe.model import VarModel
 from imagebuilder.recipe.model_words import VarValue
 from imagebuilder.recipe.part import Part
+from imagebuilder.recipe.patterns import pattern_problem
 from imagebuilder.recipe.positions import Origin
 from imagebuilder.recipe.render import RESERVED
 from imagebuilder.recipe.resolve import Merged, VarSetting
@@ -90,9 +90,7 @@ def value_problem(model: VarModel, value: VarValue) -> str:
     for item in items:
         if model.choices and item not in model.choices:
             return f"{quote(item)} is not one of {listing(model.choices)}"
-        if model.pattern and not re.fullmatch(model.pattern, item):
-            return f"{quote(item)} does not match {model.pattern}"
-    return ""
+    return pattern_problem(model.pattern, tuple(items)) if model.pattern else ""
 
 
 def choose_values(
