@@ -222,6 +222,8 @@ def describe_error(error: Exception) -> dict[str, object]:
     said = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
     if isinstance(error, MemoryError):
         said = f"takes more than {MAX_MEMORY >> 20} MiB"
+    if isinstance(error, ValueError) and said.startswith("Exceeds the limit"):
+        said = f"has a number of more than {sys.get_int_max_str_digits()} digits"
     if isinstance(error, RecursionError):
         said = "is nested too deeply, or calls itself endlessly"
     if isinstance(error, TemplateSyntaxError):
