@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from imagebuilder.errors import Fault, InputError, WorkError
+from imagebuilder.files import read_plain
 from imagebuilder.notify.types import Message, MessageReceiver
 from imagebuilder.process import paste
 from imagebuilder.recipe.read import load_site
@@ -103,7 +104,7 @@ def find_address(name: str, model: ReceiverModel, env: Mapping[str, str]) -> str
 def read_secret(path: Path) -> str:
     """The only line of a file.  Raises WorkError."""
     try:
-        return path.read_text().strip()
+        return read_plain(path).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         what = getattr(error, "strerror", None) or "is not text"
         raise WorkError(f"cannot be read: {what}", where=os.fspath(path)) from None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from imagebuilder.recipe.model import BaseFile
 from imagebuilder.recipe.overlay import render_base, render_overlay, with_components
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.places import load_places
-from imagebuilder.recipe.positions import Origin
+from imagebuilder.recipe.positions import Origin, read_content
 from imagebuilder.recipe.read import (
     OVERLAY_FILE,
     LoadedSite,
@@ -208,14 +209,18 @@ def declared_in(
 ) -> frozenset[str]:
     """Those of `names` that seem to be declared in overlays outside the profile.
 
-    Reads them as text: they may be invalid, which does not concern this profile, and a site file
-    serves every profile.
+    Reads them as text, what is readable: they may be invalid, which does not concern this profile,
+    and a site file serves every profile.
     """
     wanted = frozenset(names)
     if not wanted:
         return wanted
     folders = settings.find_overlays()
-    texts = [(folders[name] / OVERLAY_FILE).read_text(errors="replace") for name in overlays]
+    texts: list[str] = []
+    for name in overlays:
+        with suppress(InputError):
+            content = read_content(folders[name] / OVERLAY_FILE, name)
+            texts.append(content.decode(errors="replace"))
     return frozenset(
         name
         for name in wanted

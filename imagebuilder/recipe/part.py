@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from imagebuilder.errors import Fault
+from imagebuilder.files import read_plain
 from imagebuilder.recipe.model import OverlayFile
 from imagebuilder.recipe.positions import Document, KeyPath
 from imagebuilder.recipe.render import Scope
@@ -52,9 +53,10 @@ def check_program(part: Part, scope: Scope, path: Path) -> None:
     """A fault for a check that Python cannot compile."""
     where = f"{part.shown}/{path.relative_to(part.folder)}"
     try:
-        problem = find_problem(path.read_bytes(), path.name)
-    except (OSError, ValueError) as error:
-        problem = "", str(error)
+        problem = find_problem(read_plain(path), path.name)
+    except OSError as error:
+        scope.faults.append(Fault(where, f"cannot be read: {error.strerror}"))
+        return
     if problem:
         at, why = problem
         scope.faults.append(Fault(f"{where}{at}", f"not Python: {why}"))

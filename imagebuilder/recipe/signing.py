@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from imagebuilder.digest import digest_of_bytes
 from imagebuilder.errors import Fault
+from imagebuilder.files import read_plain
 from imagebuilder.recipe.places import find_key_file
 from imagebuilder.recipe.read import LoadedSite
 from imagebuilder.recipe.types import ModuleSigning
@@ -34,7 +35,7 @@ def load_signing(site: LoadedSite, settings: Settings, faults: list[Fault]) -> M
     import ssl  # loads OpenSSL, for the few sites that sign modules
 
     try:
-        der = ssl.PEM_cert_to_DER_cert(certificate.read_text(encoding="ascii"))
+        der = ssl.PEM_cert_to_DER_cert(read_plain(certificate).decode("ascii"))
     except OSError as error:
         what = f"cannot read {certificate}: {error.strerror}"
         faults.append(site.document.fault(path, what, HOW))

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from imagebuilder.errors import HostError, WorkError
-from imagebuilder.files import write_file
+from imagebuilder.files import read_text, write_file
 from imagebuilder.process import check_tools, run
 from imagebuilder.recipe.types import ModuleSigning
 from imagebuilder.store.upper import walk
@@ -64,7 +64,7 @@ def sign_modules(result: Path, signing: ModuleSigning) -> int:
         place = result / CERTIFICATE
         check_folders(result, place.parent)
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_file(place, ssl.PEM_cert_to_DER_cert(signing.certificate.read_text()))
+        write_file(place, ssl.PEM_cert_to_DER_cert(read_text(signing.certificate)))
     return signed
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,33 @@ def test_an_unreadable_folder_is_no_traceback(project: Project) -> None:
     project.write({"recipes/p.yaml": "base: debian-trixie\n"})
     project.write({"site.yaml/x": ""})
     assert project.faults() == "site.yaml: is not a file"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_files_of_other_overlays_need_not_be_files(
+    project: Project, make: Callable[[Path], None]
+) -> None:
+    project.write(
+        {
+            "recipes/p.yaml": "base: debian-trixie\n",
+            "site.yaml": "vars: {elsewhere: 1, nowhere: 2}\n",
+            "overlays/a/overlay.yaml": "vars: {elsewhere: {type: integer}}\n",
+            "overlays/odd/files/x": "",
+        }
+    )
+    make(project.root / "overlays/odd/overlay.yaml")
+    assert project.faults() == "site.yaml:1:31: vars.nowhere: no overlay declares this var"
+
+
+def test_a_check_that_is_no_file(project: Project) -> None:
+    project.write(
+        {
+            "recipes/p.yaml": "base: debian-trixie\noverlays: [a]\n",
+            "overlays/a/overlay.yaml": "description: An overlay of the tests\n",
+            "overlays/a/checks/test_a.py": "pass\n",
+        }
+    )
+    project.load()
+    check = project.root / "overlays/a/checks/test_b.py"
+    os.mkfifo(check)
+    assert project.faults() == "overlays/a/checks/test_b.py: cannot be read: Is not a file"
