@@ -10,17 +10,18 @@ nothing in the same process can stop it, not even Ctrl-C; one that fails takes t
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
 import os
 import resource
 import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from typing import NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 from imagebuilder.errors import ImagebuilderError, WorkError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 News = TypeVar("News")
 Result = TypeVar("Result")
@@ -56,6 +57,8 @@ def run_apart(
     `work` raises, and WorkError if the process takes more than `cpu_seconds` of processor time, or
     ends in another way: what Python says of that is on stderr.
     """
+    import multiprocessing  # takes 20 ms of every command that needs none of it
+
     context = multiprocessing.get_context("fork")
     reading, writing = context.Pipe(duplex=False)
     us = os.getpid()

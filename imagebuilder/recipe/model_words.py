@@ -17,12 +17,8 @@ def check_regex(text: str) -> str:
     """A regular expression of Python."""
     try:
         re.compile(text)
-    except (re.error, OverflowError) as error:
-        raise PydanticCustomError(
-            "regex", "is not a regular expression: {why}", {"why": str(error)}
-        ) from error
-    except RecursionError as error:
-        why = "it is nested too deep"
+    except (re.error, OverflowError, ValueError, RecursionError) as error:
+        why = str(error) if isinstance(error, re.error | OverflowError) else "it is too large"
         raise PydanticCustomError(
             "regex", "is not a regular expression: {why}", {"why": why}
         ) from error
