@@ -34,7 +34,7 @@ def is_plain(path: Path) -> bool:
 
 
 def check_objects(repo: Path) -> None:
-    """Raise DamagedObjectError for an object that is not a file; of all, in some 25 ms."""
+    """Raise DamagedObjectError for an object of the repository that is not a file."""
     for folder in list(os.scandir(repo / "objects")):
         if not folder.is_dir(follow_symlinks=False):
             continue
@@ -47,7 +47,7 @@ def check_objects(repo: Path) -> None:
 
 
 def check_top(repo: Path, commit: str) -> None:
-    """The same for what leads to the files in a commit's top folder; in less than 1 ms."""
+    """The same for what leads to the files in a commit's top folder alone, which is quick."""
 
     def is_there(checksum: str, kind: str) -> bool:
         path = repo / "objects" / object_path(checksum, kind)
