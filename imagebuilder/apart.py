@@ -104,7 +104,9 @@ def carry_out(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + END_SECONDS))
+    _, hardest = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = cpu_seconds if hardest == resource.RLIM_INFINITY else min(cpu_seconds, hardest)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hardest))
     # Whoever waits may be gone.
     with suppress(KeyboardInterrupt, BrokenPipeError):
         try:

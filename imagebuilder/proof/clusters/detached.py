@@ -20,34 +20,35 @@ LEFT_ALONE = frozenset(("process", "none"))  # KillMode= with which what is left
 
 @dataclass(frozen=True)
 class Detaching:
-    """A program that goes to the background, by the words after its name: all regular expressions
-    of `when` match one of them, and none matches `unless`.
+    """A program that goes to the background: its first word that is no option matches `verb`, all
+    regular expressions of `when` match a word, and `unless` matches none.
     """
 
     program: str
+    verb: str
     when: tuple[str, ...]
     unless: str
     hint: str
 
 
+ANYTHING = r".*"
 DETACHING = (
-    Detaching("ray", ("start",), r"--block", "add --block"),
-    Detaching("docker", ("run|start", r"-\w*d\w*|--detach(=true)?"), r"-\w*a\w*|--attach",
+    Detaching("ray", "start", (), r"--block", "add --block"),
+    Detaching("docker", "run", (r"-[dit]*d[dit]*|--detach(=true)?",), r"-a|--attach",
               "docker run without -d, or Type=oneshot with RemainAfterExit=yes"),
-    Detaching("podman", ("run", r"-\w*d\w*|--detach(=true)?"), r"--sdnotify=\S+",
+    Detaching("podman", "run", (r"-[dit]*d[dit]*|--detach(=true)?",), r"--sdnotify=\S+",
               "podman run without -d, or a file for Quadlet (podman-systemd.unit(5))"),
-    Detaching("docker", ("up", r"-d|--detach"), r"--wait",
+    Detaching("docker", "compose", ("up", r"-d|--detach"), r"--wait",
               "without -d, or Type=oneshot with RemainAfterExit=yes"),
-    Detaching("docker-compose", ("up", r"-d|--detach"), r"--wait",
+    Detaching("docker-compose", "up", (r"-d|--detach",), r"--wait",
               "without -d, or Type=oneshot with RemainAfterExit=yes"),
-    Detaching("screen", (r"-\w*d\w*",), r"-D", "start the program itself, without screen"),
-    Detaching("tmux", ("new|new-session", r"-\w*d\w*"), r"(?!)",
+    Detaching("screen", ANYTHING, (r"-\w*d\w*",), r"-D",
+              "start the program itself, without screen"),
+    Detaching("tmux", "new|new-session", (r"-\w*d\w*",), r"(?!)",
               "start the program itself, without tmux"),
-    Detaching("slurmd", (), r"-\w*D\w*", "add -D"),
-    Detaching("munged", (), r"-F|--foreground", "add --foreground"),
-    Detaching("opensm", (r"-B|--daemon",), r"(?!)", "remove --daemon"),
-    Detaching("redis-server", (r"--daemonize", "yes"), r"(?!)", "--daemonize no"),
-    Detaching("nginx", (), r".*daemon off.*|-[tvV]", "add -g 'daemon off;', or Type=forking"),
+    Detaching("slurmd", ANYTHING, (), r"-\w*D\w*", "add -D"),
+    Detaching("munged", ANYTHING, (), r"-F|--foreground", "add --foreground"),
+    Detaching("opensm", ANYTHING, (r"-B|--daemon",), r"(?!)", "remove --daemon"),
 )  # fmt: skip
 
 
@@ -70,4 +71,6 @@ def detaches(row: Detaching, service: SiteService) -> bool:
     words = service.words[1:]
     if service.program != row.program or any(re.fullmatch(row.unless, word) for word in words):
         return False
-    return all(any(re.fullmatch(each, word) for word in words) for each in row.when)
+    verb = next((word for word in words if not word.startswith("-")), "")
+    told = all(any(re.fullmatch(each, word) for word in words) for each in row.when)
+    return told and re.fullmatch(row.verb, verb) is not None

@@ -13,7 +13,7 @@ from imagebuilder.proof.clusters.units import SiteService, services_of
 from imagebuilder.proof.services.containers import CONTAINERD
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.mounts import FSTAB, find_mounts
+from imagebuilder.proof.system.mounts import FSTAB, find_mounts, mount_of
 from imagebuilder.proof.systemd import Startup
 from imagebuilder.recipe.positions import parse_document
 from imagebuilder.root import Root
@@ -84,7 +84,8 @@ def prove_cgroups(
     """A fault of a kubelet and a containerd that manage control groups in different ways."""
     text = root.text(CONTAINERD)
     theirs = SYSTEMD_CGROUP.search(text)
-    if not settings or not text.strip() or TELLS.search(text):
+    endpoint = str(settings.get("containerRuntimeEndpoint", CONTAINERD))
+    if not settings or not text.strip() or TELLS.search(text) or "containerd" not in endpoint:
         return
     ours = str(settings.get("cgroupDriver", "cgroupfs"))
     driver = "systemd" if theirs and theirs["value"] == "true" else "cgroupfs"
@@ -99,8 +100,7 @@ def prove_cgroups(
 def prove_password(root: Root, agent: SiteService) -> Iterator[Finding]:
     """A fault of an agent whose server does not let it in again after a reboot."""
     told = k3s_settings(agent)
-    kept = any(f"{PASSWORD_FOLDER}/".startswith(f"{m.place}/") and m.place != "/"
-               for m in find_mounts(root))  # fmt: skip
+    kept = mount_of(find_mounts(root), PASSWORD_FOLDER)
     if told.get("with-node-id") or kept or root.lies(f"{PASSWORD_FOLDER}/password"):
         return
     what = f'the server refuses {agent.name} after a reboot ("Node password rejected"): what the '

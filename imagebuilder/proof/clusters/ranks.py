@@ -37,10 +37,9 @@ BACKENDS = ("--distributed-executor-backend", "--distributed_executor_backend")
 def prove_ranks(subject: Subject, startup: Startup) -> Iterator[Finding]:
     names = dict(names_of_loopback(subject.root))
     for service in site_services(subject, startup):
-        meets = meeting_place(service)
-        if meets and not OURSELVES.match(meets[0]):
-            yield from prove_names(service, *meets, names)
         if spans(service):
+            if meets := meeting_place(service):
+                yield from prove_names(service, *meets, names)
             yield from prove_loopback(service)
             yield from prove_netlink(subject.root, service)
         yield from prove_cards(service)

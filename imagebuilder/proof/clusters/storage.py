@@ -20,7 +20,7 @@ from imagebuilder.proof.clusters.units import SiteService, services_of
 from imagebuilder.proof.services.containers import CONTAINERD, DAEMON, has_no_cri
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.mounts import SiteMount, find_mounts
+from imagebuilder.proof.system.mounts import find_mounts, mount_of
 from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
@@ -37,12 +37,16 @@ HINT = "keep it on a disk of the node, such as a folder below /models, and start
 
 @dataclass(frozen=True)
 class ContainerStorage:
-    """The folder of an engine, what mounts its layers, and the line that sets either."""
+    """The folder of an engine, what mounts its layers, and the line that sets either.
+
+    `may_copy` is whether the engine takes another driver where it cannot mount an overlay.
+    """
 
     service: SiteService
     folder: str
     driver: str
     where: Evidence
+    may_copy: bool = False
 
 
 def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -58,10 +62,15 @@ def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
             kind = f"{mount.kind} ({mount.device})"
         else:
             continue
-        what = f"{storage.service.name} starts no container: the kernel mounts no overlay whose "
-        what += f"layers are on {kind}, and it keeps them in {storage.folder}"
+        why = f"the kernel mounts no overlay whose layers are on {kind}, and it keeps them in "
+        why += storage.folder
         where = (storage.where, *([mount.evidence] if mount else ()))
-        yield SAY.fault(what, *where, hint=HINT)
+        if storage.may_copy:
+            what = f"{storage.service.name} copies every layer of a container: {why}"
+            yield SAY.warning(what, *where, hint=HINT)
+        else:
+            what = f"{storage.service.name} starts no container: {why}"
+            yield SAY.fault(what, *where, hint=HINT)
 
 
 def find_storage(subject: Subject, startup: Startup) -> Iterator[ContainerStorage]:
@@ -89,9 +98,11 @@ def storage_of_docker(root: Root, service: SiteService) -> ContainerStorage:
     except InputError:  # the question `services` says so
         pass
     folder = service.option("--data-root", "-g") or settings.get("data-root", "/var/lib/docker")
-    driver = service.option("--storage-driver", "-s") or settings.get("storage-driver", "overlay2")
+    driver = service.option("--storage-driver", "-s") or settings.get("storage-driver")
     where = Evidence(DAEMON, symbol="data-root") if "data-root" in settings else service.evidence
-    return ContainerStorage(service, str(folder), str(driver), where)
+    # Without a choice dockerd takes the first driver that works, at last vfs.
+    chosen = str(driver or "overlay2")
+    return ContainerStorage(service, str(folder), chosen, where, may_copy=not driver)
 
 
 def storage_of_containerd(
@@ -117,9 +128,3 @@ def value_at(settings: object, *keys: str) -> object:
     for key in keys:
         settings = settings.get(key) if isinstance(settings, dict) else None
     return settings
-
-
-def mount_of(mounts: list[SiteMount], folder: str) -> SiteMount | None:
-    """What is mounted at a folder or above it; None for the root."""
-    found = [m for m in mounts if m.place != "/" and f"{folder}/".startswith(f"{m.place}/")]
-    return max(found, key=lambda mount: len(mount.place), default=None)

@@ -17,7 +17,7 @@ ANY = frozenset(("any", "0.0.0.0/0"))
 
 
 def prove_fences(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """Faults of drop-ins that remove what keeps the packets of strangers from a service."""
+    """Warnings about drop-ins that remove what keeps the packets of strangers from a service."""
     for unit in startup.starting():
         if len(unit.paths) < 2:
             continue
@@ -28,7 +28,7 @@ def prove_fences(subject: Subject, startup: Startup) -> Iterator[Finding]:
             what += f"{DENY}={denied}"
             denying = Evidence(fenced, "Service", said=f"{DENY}={denied}")
             hint = f"name the machines that may reach it: {ALLOW}=ADDRESS, and leave {DENY}= alone"
-            yield SAY.fault(what, Evidence(path, "Service"), denying, hint=hint)
+            yield SAY.warning(what, Evidence(path, "Service"), denying, hint=hint)
 
 
 def said_of(root: Root, path: str, key: str) -> str:

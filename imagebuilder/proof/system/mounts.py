@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
@@ -53,7 +53,7 @@ KERNELS = frozenset(
 class SiteMount:
     """A mount, by its place in fstab or the name of its unit; `path` has its `line`.
 
-    `place` is the folder that it is mounted at.
+    `place` is the folder that it is mounted at, "" for the root.
     """
 
     path: str
@@ -87,6 +87,12 @@ def find_mounts(root: Root) -> Iterator[SiteMount]:
             yield SiteMount(where, unit, device, kind or "auto", options, line, place.rstrip("/"))
 
 
+def mount_of(mounts: Iterable[SiteMount], folder: str) -> SiteMount | None:
+    """What is mounted at a folder or above it; None for the root."""
+    found = (m for m in mounts if m.place and f"{folder}/".startswith(f"{m.place}/"))
+    return max(found, key=lambda mount: len(mount.place), default=None)
+
+
 def prove_mounts(subject: Subject) -> Iterator[Finding]:
     """Faults of mounts that fail, or without which a node does not boot."""
     for mount in find_mounts(subject.root):
@@ -106,13 +112,13 @@ def prove_disk(mount: SiteMount) -> Iterator[Finding]:
 
 
 def prove_shared_memory(mount: SiteMount) -> Iterator[Finding]:
-    """A fault of /dev/shm with less than what processes of an engine share with each other."""
+    """A warning about /dev/shm with less than what processes of an engine share with each other."""
     found = SIZE.search(mount.options) if mount.place == "/dev/shm" else None
     if found and whole(found["count"]) << SHIFTS[found["unit"].lower()] < LEAST_SHARED:
         what = f"/dev/shm has {found[0]}: PyTorch, NCCL, MPI and Ray share memory there between "
-        what += "processes, and end with a bus error or No space left on device"
+        what += "processes, and may end with a bus error or No space left on device"
         hint = "remove size=: it is half of the memory, and only what is used is taken"
-        yield SAY.fault(what, mount.evidence, hint=hint)
+        yield SAY.warning(what, mount.evidence, hint=hint)
 
 
 def prove_options(mount: SiteMount) -> Iterator[Finding]:

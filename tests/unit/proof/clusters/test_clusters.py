@@ -43,11 +43,15 @@ def said_of(
 
 FAULTS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
     # Storage of container engines.
-    ("/usr/bin/dockerd", {}, {}, "on the root of a node, which is an overlay itself"),
-    ("/usr/bin/dockerd -g /var/lib/models", {"/etc/fstab": MODELS}, {}, "on the root of a node"),
-    ("/usr/bin/dockerd", {DOCKER: '{"data-root": "/srv/docker"}', "/etc/fstab": NFS}, {},
+    ("/usr/bin/dockerd -s overlay2", {}, {}, "on the root of a node, which is an overlay itself"),
+    ("/usr/bin/dockerd -s overlay2 -g /var/lib/models", {"/etc/fstab": MODELS}, {},
+     "starts no container: the kernel mounts no overlay whose layers are on the root of a node"),
+    ("/usr/bin/dockerd -s overlay2",
+     {DOCKER: '{"data-root": "/srv/docker"}', "/etc/fstab": NFS}, {},
      "on nfs4 (10.0.0.1:/docker), and it keeps them in /srv/docker"),
     ("/usr/bin/containerd", {}, {}, "it keeps them in /var/lib/containerd"),
+    ("/usr/bin/containerd", {"/etc/fstab": "/dev/sda1 / ext4 rw 0 0\n"}, {},
+     "it keeps them in /var/lib/containerd"),
     ("/usr/bin/containerd", {CONTAINERD: 'root = "/data"\n'}, {}, "it keeps them in /data"),
     ("/usr/bin/k3s server", {}, {}, "it keeps them in /var/lib/rancher/k3s"),
     # The kubelet.
@@ -73,6 +77,7 @@ FAULTS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
     ("/usr/sbin/slurmd", {}, {}, "slurmd goes to the background"),
 ]  # fmt: skip
 WARNINGS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
+    ("/usr/bin/dockerd", {}, {}, "copies every layer of a container"),
     ("/usr/sbin/slurmd -D", RDMA, {}, "may lock 8388608 bytes, too little for RDMA"),
     ("/usr/sbin/slurmd -D", {"/etc/slurm/gres.conf": "Name=gpu File=/dev/nvidia[0-3]\n"}, {},
      "on a node with fewer than 4 cards"),
@@ -108,6 +113,11 @@ RIGHT: list[tuple[str, dict[str, Content], dict[str, str]]] = [
     ("/opt/bin/ray start", {}, {"Type": "forking"}),
     ("/opt/bin/ray start", {}, {"RemainAfterExit": "yes"}),
     ("/usr/bin/docker run --rm vllm/vllm-openai", {}, {}),
+    ("/usr/bin/docker run --rm vllm/vllm-openai --model m -dp 2", {}, {}),
+    ("/opt/bin/ray job submit -- python start", {}, {}),
+    ("/opt/bin/exporter --address=node0:9100", {"/etc/hosts": "127.0.1.1 node0\n"}, {}),
+    (RUN_KUBELET, {KUBELET: "containerRuntimeEndpoint: unix:///run/crio/crio.sock\n",
+                   CONTAINERD: f"{RUNC}true\n"}, {}),
     ("/opt/serve", {}, {"NUMAMask": "0-1"}),
 ]  # fmt: skip
 

@@ -64,7 +64,7 @@ def test_a_drop_in_that_opens_a_service(
     given = subject(make_tree(tmp_path, {UNIT: unit, DROP_IN: drop_in}))
     said = [f"a.service takes packets from everywhere: {DROP_IN} removes the unit's own "
             "IPAddressDeny=any"]  # fmt: skip
-    assert faults(prove_fences(given, starting(**values))) == (said if is_open else [])
+    assert warnings(prove_fences(given, starting(**values))) == (said if is_open else [])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_setting_of_a_module_that_nothing_loads(
 def test_memory_that_processes_share(options: str, small: bool, tmp_path: Path) -> None:  # noqa: FBT001
     given = subject(make_tree(tmp_path, {"/etc/fstab": f"tmpfs /dev/shm tmpfs {options} 0 0\n"}))
     given.__dict__["shipped"] = {}
-    assert [what[:8] for what in faults(prove_mounts(given))] == (["/dev/shm"] if small else [])
+    assert [what[:8] for what in warnings(prove_mounts(given))] == (["/dev/shm"] if small else [])
 
 
 @pytest.mark.parametrize(
