@@ -20,8 +20,8 @@ from imagebuilder.root import Root
 
 FOLDERS = ("/etc/slurm", "/etc/slurm-llnl")
 SETTING = re.compile(r"(?P<key>\w+)\s*=\s*(?P<value>\S+)")
-# Of systemd before 256, which could still mount the old hierarchies.
 MEMLOCK = str(8 << 20)  # the kernel's default, for what systemd starts
+# Of systemd before 256, which could still mount the old hierarchies.
 UNIFIED = "systemd.unified_cgroup_hierarchy"
 CARD = re.compile(r"(?P<begin>/dev/(?:nvidia|dri/renderD|dri/card))(?P<numbers>\[[\d,-]+\]|\d+)$")
 # The number of the first card, by the beginning of its node.
@@ -72,10 +72,11 @@ def prove_cards(root: Root, daemon: SiteService) -> Iterator[Finding]:
             if card is None:
                 continue
             numbers = [whole(each) for each in re.findall(r"\d+", card["numbers"])]
-            more = max(numbers) - FIRST.get(card["begin"], 0)
+            most = max(numbers, default=0)
+            more = most - FIRST.get(card["begin"], 0)
             if more > 0:
                 what = f"{daemon.name} does not start on a node with {cards(more)}: {path} names "
-                what += f"{card['begin']}{max(numbers)}"
+                what += f"{card['begin']}{most}"
                 hint = "AutoDetect= finds the cards of each node, and NodeName= separates nodes"
                 yield SAY.warning(what, Evidence(path, said=line.strip()), hint=hint)
 

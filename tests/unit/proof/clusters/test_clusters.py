@@ -101,6 +101,7 @@ RIGHT: list[tuple[str, dict[str, Content], dict[str, str]]] = [
      {"/etc/fstab": MODELS, K3S: "with-node-id: true\n"}, {}),
     ("/usr/sbin/slurmd -D", RDMA, {"LimitMEMLOCK": str((1 << 64) - 1)}),
     ("/usr/sbin/slurmd -D", {"/etc/slurm/gres.conf": "Name=gpu File=/dev/nvidia0\n"}, {}),
+    ("/usr/sbin/slurmd -D", {"/etc/slurm/gres.conf": "Name=gpu File=/dev/nvidia[,-]\n"}, {}),
     ("/usr/sbin/slurmd -D", {"/etc/slurm/cgroup.conf": "CgroupPlugin=autodetect\n"}, {}),
     (TRAIN, {}, {"Environment": "NCCL_SOCKET_IFNAME=^lo,docker0"}),
     (ALONE, {}, {"Environment": "NCCL_SOCKET_IFNAME=lo"}),
