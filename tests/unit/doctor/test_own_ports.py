@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -41,6 +42,12 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Tree
     assert sleep
     shutil.copy(sleep, tmp_path / "bin/dnsmasq")
     with subprocess.Popen([tmp_path / "bin/dnsmasq", "60"]) as dnsmasq:
+        # The kernel closes Popen's pipe, which says that the program runs, before it gives the
+        # process its new name.
+        name = Path(f"/proc/{dnsmasq.pid}/comm")
+        give_up = time.monotonic() + 60
+        while name.read_text() != "dnsmasq\n" and time.monotonic() < give_up:
+            time.sleep(0.01)
         (files / "dnsmasq.pid").write_text(f"{dnsmasq.pid}\n")
         yield Tree(tmp_path / "tree"), dnsmasq.pid
         dnsmasq.kill()
