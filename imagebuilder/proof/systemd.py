@@ -38,6 +38,7 @@ CYCLE = re.compile(r"Found (ordering cycle|dependency on)")
 FILE = re.compile(r"# (/\S+\.conf)")
 # The keys of programs that a start of a service runs.
 STARTING = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost")
+WANTING = ("WantedBy", "RequiredBy", "UpheldBy")
 DROPPED = re.compile(r"Job (?P<unit>\S+)/\w+ deleted to break ordering cycle")
 
 
@@ -80,15 +81,23 @@ class Startup:
     complaints: tuple[Complaint, ...]
 
     def starting(self) -> Iterator[LoadedUnit]:
-        """The services that start at boot, or when a socket, a timer or a path asks for them."""
+        """The services that start at boot, or when a socket, a timer or a path asks for them, or a
+        disk or another device appears.
+        """
         for name in sorted(self.units):
             unit = self.units[name]
             # An alias names a unit that is listed under its own name too.
             if unit.name != name or not name.endswith(".service") or unit.state != "loaded":
                 continue
             triggers = {value.split()[0] for value in unit.every("TriggeredBy") if value}
-            if name in self.jobs or triggers & self.jobs:
+            wanting = (value.split()[0] for key in WANTING for value in unit.every(key) if value)
+            if name in self.jobs or triggers & self.jobs or any(map(is_late, wanting)):
                 yield unit
+
+
+def is_late(name: str) -> bool:
+    """Whether a unit is one that udev starts when a device is there (systemd.device(5))."""
+    return name.endswith((".mount", ".device"))
 
 
 @dataclass(frozen=True)

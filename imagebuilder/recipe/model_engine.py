@@ -129,6 +129,11 @@ class SettingModel(Model):
         default="no service should have this value",
         description="What happens with a `wrong` value.",
     )
+    lent_by: str = Field(
+        default="",
+        description="For a setting with the addresses of other machines: the unit of the overlay "
+        "that lends their devices.",
+    )
     means: Literal["", "address", "port", "threads"] = Field(
         default="",
         description="Whether it is the address or the port that the engine listens on, or the "

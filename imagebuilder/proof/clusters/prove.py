@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.clusters.detached import prove_detached
+from imagebuilder.proof.clusters.growth import prove_growth
 from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
+from imagebuilder.proof.clusters.peers import prove_peers
 from imagebuilder.proof.clusters.ranks import prove_ranks
 from imagebuilder.proof.clusters.slurm import prove_slurm
 from imagebuilder.proof.clusters.storage import prove_storage
@@ -21,3 +23,5 @@ def prove_clusters(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_slurm(subject, startup)
     yield from prove_ranks(subject, startup)
     yield from prove_detached(subject, startup)
+    yield from prove_peers(subject, startup)
+    yield from prove_growth(subject, startup)

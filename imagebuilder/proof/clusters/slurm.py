@@ -10,7 +10,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import default_memlock
 from imagebuilder.proof.clusters.units import SiteService, services_of
 from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.config import config_files, config_folders
+from imagebuilder.proof.kernel.requested import requested
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.subject import Subject
@@ -26,8 +26,7 @@ UNIFIED = "systemd.unified_cgroup_hierarchy"
 CARD = re.compile(r"(?P<begin>/dev/(?:nvidia|dri/renderD|dri/card))(?P<numbers>\[[\d,-]+\]|\d+)$")
 # The number of the first card, by the beginning of its node.
 FIRST = {"/dev/dri/renderD": 128}
-LOADED = config_folders("modules-load.d")
-RDMA = re.compile(r"^\s*(ib_uverbs|rdma_ucm|\w+_ib|irdma|bnxt_re|hns_roce\w*)\s*$", re.MULTILINE)
+RDMA = re.compile(r"ib_uverbs|rdma_ucm|\w+_ib|irdma|bnxt_re|hns_roce\w*")
 
 
 def prove_slurm(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -53,12 +52,12 @@ def prove_hierarchy(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
 def prove_locked(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
     """A warning about jobs that get too little locked memory for RDMA from the daemon."""
     limit = daemon.unit.last("LimitMEMLOCK") or default_memlock(subject.root) or MEMLOCK
-    files = config_files(subject.root, LOADED, ".conf")
-    loads = [p for p in files if p not in subject.shipped and RDMA.search(subject.root.text(p))]
+    named = (where for name, where in requested(subject) if RDMA.fullmatch(name))
+    loads = [where for where in named if where.path not in subject.shipped]
     if loads and limit.isdecimal() and whole(limit) < 1 << 40:
         what = f"jobs of {daemon.name} may lock {limit} bytes, too little for RDMA: limits.d is "
         what += "for logins, and jobs get the daemon's limit"
-        where = (said_in(subject.root, daemon.unit, "LimitMEMLOCK"), Evidence(loads[0]))
+        where = (said_in(subject.root, daemon.unit, "LimitMEMLOCK"), loads[0])
         hint = f"LimitMEMLOCK=infinity in a drop-in of {daemon.name}"
         yield SAY.warning(what, *where, hint=hint)
 

@@ -20,13 +20,12 @@ from imagebuilder.proof.clusters.units import SiteService, services_of
 from imagebuilder.proof.services.containers import CONTAINERD, DAEMON, has_no_cri
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.mounts import find_mounts, mount_of
+from imagebuilder.proof.system.mounts import NFS, find_mounts, mount_of
 from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 # The drivers of Docker, and the snapshotters of containerd, that mount an overlay.
 OVERLAYS = frozenset(("overlay2", "overlay", "overlayfs"))
-NETWORK = ("nfs", "nfs4")
 # Where containerd has the settings of its snapshots, of version 1.7 and of 2.
 SNAPSHOTTERS = (
     ("io.containerd.grpc.v1.cri", "containerd"),
@@ -58,7 +57,7 @@ def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
         mount = mount_of(mounts, storage.folder)
         if mount is None:
             kind = "the root of a node, which is an overlay itself"
-        elif mount.kind in NETWORK:
+        elif mount.kind in NFS:
             kind = f"{mount.kind} ({mount.device})"
         else:
             continue

@@ -175,6 +175,12 @@ class Kernel:
                 found.append((pattern, plain(name)))
         return tuple(found)
 
+    @cached_property
+    def named(self) -> frozenset[str]:
+        """Other names of modules, without wildcards."""
+        found = (line.split() for line in self.lines("modules.alias"))
+        return frozenset(plain(words[1]) for words in found if len(words) == 3)
+
     def aliases_of(self, pci: str) -> list[str]:
         """What the kernel may call a device of unknown class: one name per class in CLASSES."""
         vendor, device = pci.upper().split(":")

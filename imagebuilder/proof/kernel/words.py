@@ -14,6 +14,7 @@ from operator import itemgetter
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.kernel.modules import Kernel, module_name, plain
+from imagebuilder.proof.kernel.requested import prove_requested
 from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.say import Say
@@ -31,6 +32,8 @@ UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # Less has no room for the root in memory and a model.
 LEAST_MEMORY = 2 << 30
 PAGE = 4096
+# Options of every module (kernel/params.c, lib/dynamic_debug.c of Linux).
+OF_ALL = frozenset(("dyndbg", "async_probe"))
 LEAST_GRAPHICS = 1 << 30
 
 
@@ -53,6 +56,7 @@ class Harmful:
         return (SAY.fault if self.is_fault else SAY.warning)(what, where, hint=REMOVE)
 
 
+IGNORED = "the kernel ignores this value"
 PCI = r"(.*,)?(off|nomsi|noacpi|nobios|conf1)(,.*)?"
 NPU = frozenset({"amdxdna"})
 UNREPORTED = "errors of memory and processors are neither reported nor contained"
@@ -79,6 +83,15 @@ WORDS: tuple[Harmful, ...] = (
     Harmful("pci", "(.*,)?noaer(,.*)?", "PCIe errors of a card are not reported",
             PARAMETERS, is_fault=False),
     Harmful("pcie_aspm", "force", "devices that cannot save power are made to, and may hang",
+            PARAMETERS, is_fault=False),
+    # Only kernels of Red Hat know it (parse_crashkernel()).
+    Harmful("crashkernel", "auto|(?!.*\\d).*", "this kernel needs a size: nothing is reserved, and "
+            "no dump is written", PARAMETERS, is_fault=False),
+    Harmful("transparent_hugepage", "(?!(always|madvise|never)$).*", IGNORED,
+            PARAMETERS, is_fault=False),
+    Harmful("numa_balancing", "(?!(enable|disable)$).*", IGNORED,
+            PARAMETERS, is_fault=False),
+    Harmful("mitigations", "(?!(off|auto)\\b).*", IGNORED,
             PARAMETERS, is_fault=False),
     Harmful("nopat", ".*", "access to a card's memory is slow: writes are not combined",
             PARAMETERS, is_fault=False),
@@ -128,7 +141,9 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
     yield from prove_policy(subject)
     for module, option, value, where in options_of(subject):
         yield from prove_option(subject.chips, module, option, value, where)
-    yield from prove_unknown(subject, Kernel(subject.modules, subject.kernel), drivers)
+    kernel = Kernel(subject.modules, subject.kernel)
+    yield from prove_unknown(subject, kernel, drivers)
+    yield from prove_requested(subject, kernel)
 
 
 def prove_interface(subject: Subject) -> Iterator[Finding]:
@@ -185,7 +200,7 @@ def prove_memory(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterator[Finding]:
-    """Warnings about options of the card's drivers that the kernel would ignore.
+    """Warnings about options that the kernel would ignore, because the module does not have them.
 
     Also those of a module that is not in the image, if a driver, or what it needs, has that option:
     vendors' own builds of a driver have other names (amdttm, amdkcl).
@@ -196,7 +211,9 @@ def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterat
     paths += [need for path in paths for need in kernel.needs(path)]
     names = {module_name(path): names_of(kernel, path) for path in dict.fromkeys(paths)}
     for module, option, _, where in options:
-        if module in drivers and names.get(module) and option not in names[module]:
+        path = kernel.by_name.get(module, "") if where.path not in subject.shipped else ""
+        known = names_of(kernel, path) if path else frozenset[str]()
+        if known and option not in known | OF_ALL:
             what = f"{module} has no option {option}: the kernel ignores it"
             hint = f"modinfo -p {module} in the image lists its options"
             yield SAY.warning(what, where, hint=hint)

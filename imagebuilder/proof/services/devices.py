@@ -6,10 +6,11 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from re import fullmatch
+from re import fullmatch, search
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.cmdline import kernel_words
+from imagebuilder.proof.config import config_folders
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.services.selectors import (
@@ -32,6 +33,11 @@ REMOVE = "remove that variable where it is set"
 UUID = r"\s*(GPU|MIG)-[0-9a-fA-F].*"
 # Of Gloo, NCCL, RCCL, TensorPipe and UCX.
 INTERFACE = r"\w+_SOCKET_IFNAME|UCX_NET_DEVICES"
+# Of NCCL, UCX and Open MPI; mlx5_0 is its name before rdma-core's rule (rdma_rename(8)).
+ADAPTERS = r"NCCL_IB_HCA|UCX_NET_DEVICES|OMPI_MCA_btl_openib_if_include|NVSHMEM_HCA_LIST"
+OLD_ADAPTERS = r"(^|[=,])(mlx[45]|bnxt_re|irdma|hfi1)_?\d"
+RENAMING = r"(?m)^[^#\n]*\brdma_rename\s+%k\s+(NAME_(?!KERNEL)\w+)"
+RDMA_RULES = tuple(f"{f}/60-rdma-persistent-naming.rules" for f in config_folders("udev/rules.d"))
 OLD_NAMES = r"\s*=?eth\d+(:\d+)?(,eth\d+(:\d+)?)*\s*"
 
 
@@ -59,16 +65,24 @@ def prove_selection(
 
 
 def prove_interfaces(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:
-    """Faults of variables that name a NIC as the kernel does before udev names it."""
+    """Faults of variables that name a NIC as the kernel does before udev names it, and warnings of
+    those that name an adapter for RDMA so.
+    """
     words = kernel_words(subject.cmdline)
-    if any(word.key == "net.ifnames" and word.value == "0" for word in words):
-        return
+    renames = not any(word.key == "net.ifnames" and word.value == "0" for word in words)
+    rules = next(filter(None, map(subject.root.text, RDMA_RULES)), "")
     for name, variable in environment.items():
-        if fullmatch(INTERFACE, name) and fullmatch(OLD_NAMES, variable.value):
+        if renames and fullmatch(INTERFACE, name) and fullmatch(OLD_NAMES, variable.value):
             what = f"{name}={variable.value} of {unit}: no NIC of a node has that name, and the "
             what += "processes of an engine do not find each other"
             hint = "remove it, or name the NICs to leave out: ^lo,docker"
             yield SAY.fault(what, variable.evidence(name), hint=hint)
+        is_old = fullmatch(ADAPTERS, name) and search(OLD_ADAPTERS, variable.value)
+        if is_old and (renamed := search(RENAMING, rules)):
+            what = f"{name}={variable.value} of {unit}: udev renames the adapters for RDMA "
+            what += f"(rdma_rename {renamed[1]}), and none has that name"
+            hint = "name it as `rdma link` on a node does, or remove the variable"
+            yield SAY.warning(what, variable.evidence(name), hint=hint)
 
 
 def prove_emulation(

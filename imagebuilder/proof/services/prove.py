@@ -23,6 +23,7 @@ from imagebuilder.proof.services.devices import (
     prove_selection,
 )
 from imagebuilder.proof.services.environment import Environment, environment_of, expanded, unquoted
+from imagebuilder.proof.services.hosts import prove_hosts
 from imagebuilder.proof.services.models import prove_model
 from imagebuilder.proof.services.programs import (
     prove_caches,
@@ -36,6 +37,7 @@ from imagebuilder.proof.services.settings import (
     prove_accepted,
     prove_address,
     prove_known,
+    prove_lent,
     prove_port,
     prove_processor,
     prove_threads,
@@ -72,6 +74,7 @@ def prove_services(subject: Subject) -> Iterator[Finding]:
     if startup is None:
         return
     yield from prove_units(subject, startup)
+    yield from prove_hosts(subject, startup)
     engines = {engine.unit: engine for engine in expected.engines}
     for name in filter(None, names):
         unit = find_loaded(startup, name)
@@ -108,6 +111,7 @@ def prove_service(
         serves = serves_others(subject, line, kind)
         yield from prove_engine(subject, line, kind, engine)
         yield from prove_threads(startup, unit, line, kind)
+        yield from prove_lent(startup, line, kind)
         yield from prove_port(subject, unit, line, kind)
         yield from prove_model(subject, startup, unit.name, kind, environment)
         programs += [p for b in backends for g in kind.files_of(b) for p in subject.root.glob(g)]

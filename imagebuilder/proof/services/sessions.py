@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.services.devices import prove_emulation, prove_selection
+from imagebuilder.proof.services.devices import prove_emulation, prove_interfaces, prove_selection
 from imagebuilder.proof.services.environment import Variable, environment_of, unquoted
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import Startup
@@ -28,6 +28,7 @@ def prove_sessions(subject: Subject) -> Iterator[Finding]:
     backends |= {XRT} if has_npu(subject) else set()
     yield from prove_emulation(WHO, sorted(backends), environment)
     yield from prove_selection(WHO, sorted(backends), environment)
+    yield from prove_interfaces(subject, WHO, environment)
 
 
 def prove_units(subject: Subject, startup: Startup) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import processors_of
 from imagebuilder.proof.services.environment import Environment
+from imagebuilder.proof.services.hosts import prove_one_address
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.sysctl import read_sysctl
 from imagebuilder.proof.systemd import LoadedUnit, Startup
@@ -131,10 +132,25 @@ def prove_threads(
             )
 
 
+def prove_lent(startup: Startup, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+    """Warnings about devices of other nodes, if no node of this image lends any."""
+    for setting in kind.model.settings:
+        found = line.find(setting) if setting.lent_by else None
+        if found and found.value.strip() and setting.lent_by not in startup.jobs:
+            what = f"{line.unit} has {found.by}: no node of this image lends its devices, because "
+            what += f"{setting.lent_by} does not start at boot"
+            hint = f"enable {setting.lent_by}, unless those machines have another image"
+            yield SAY.warning(what, found.evidence, hint=hint)
+
+
 def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
     """Faults of an address or a port that is not the declared one."""
     address = line.value(kind.model.settings, "address")
     port = line.value(kind.model.settings, "port")
+    if address:
+        yield from prove_one_address(
+            subject.root, line.unit, address.by, address.value, address.evidence
+        )
     if subject.image.listens is None or address is None or port is None:
         return
     declared = f"{port.value}/tcp" in subject.image.listens
@@ -183,12 +199,12 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Ite
     """A fault if the engine's own parser rejects the options or the environment.
 
     It runs with the option that lists devices after all others.  Options that choose a device are
-    left out, because there is none here.
+    left out, because there is none here, and those that name other machines.
     """
     command = kind.model.devices.command if kind.model.devices else []
     if not command or list(line.words[:1]) != command[:1]:
         return
-    choosing = [setting for setting in kind.model.settings if setting.processor]
+    choosing = [each for each in kind.model.settings if each.processor or each.lent_by]
     gone = {setting.variable for setting in choosing}
     variables = {n: v.value for n, v in line.environment.items() if n not in gone}
     # Files that are created at boot, such as a key, do not exist either.

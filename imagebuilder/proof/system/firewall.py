@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.clusters.ranks import spans
+from imagebuilder.proof.clusters.units import SiteService, services_of, site_services
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -33,6 +35,13 @@ ANSWERS = re.compile(
     r"|^-A (?!.*--dport).*(--sport|-s|-i (?!lo\b))\s.*-j ACCEPT",
     re.MULTILINE,
 )
+# Rules that accept all ports of some machines or of a NIC, or a range of ports.
+OPEN = re.compile(
+    r"^(?!.*\bdport\b).*\b(saddr|iif(name)?\s+(?!\"?lo\b))\b.*\baccept\b"
+    r"|^-A (?!.*--dport).*(-s|-i (?!lo\b))\s.*-j ACCEPT"
+    r"|\bdports?\b[^}\n]*\d[-:]\d.*\b(accept|ACCEPT)\b",
+    re.MULTILINE,
+)
 MOST_FILES = 50
 UFW, UFW_CONFIG, UFW_DEFAULTS = "ufw.service", "/etc/ufw/ufw.conf", "/etc/default/ufw"
 UFW_RULES = ("/etc/ufw/user.rules", "/etc/ufw/before.rules")
@@ -49,22 +58,42 @@ SSH = "22"
 
 
 def prove_firewall(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """Faults only."""
+    """Faults of filters that drop answers, and warnings of those that drop what jobs need."""
     yield from prove_ufw(subject.root, startup)
+    together = next(computing_together(subject, startup), None)
+    for name, path, rules in find_filters(subject.root, startup):
+        drops = DROPS.search(rules)
+        if drops is None:
+            continue
+        where = Evidence(path, said=" ".join(drops[0].split()))
+        if not ANSWERS.search(rules):
+            what = f"{name} drops the answers to what the node asks: the root by NFS, DHCP, "
+            what += f"names and time ({path} has no rule for established connections)"
+            hint = "accept them before everything else: `ct state established,related accept`"
+            yield SAY.fault(what, where, hint=hint)
+        elif together and not OPEN.search(rules):
+            what = f"{name} drops what the processes of a job on other nodes send: {together.name} "
+            what += "starts programs that connect to each other on any port"
+            hint = "accept everything from the nodes' network: `ip saddr 192.168.1.0/24 accept`"
+            yield SAY.warning(what, where, together.evidence, hint=hint)
+
+
+def find_filters(root: Root, startup: Startup) -> Iterator[tuple[str, str, str]]:
+    """The units that load rules at boot, each file that they load, and its rules."""
     for name in sorted(startup.jobs & startup.units.keys()):
         unit = startup.units[name]
         words = [word for commands in unit.commands.get("ExecStart", ()) for word in commands]
         programs = {posixpath.basename(word) for word in words}
         paths = list(FILES.get(name, ()))
         if programs & {"nft", "iptables-restore", "ip6tables-restore"}:
-            paths += [word for word in words if subject.root.is_file(word) and "/etc/" in word]
-        for path in paths:
-            rules = read_rules(subject.root, path)
-            if (drops := DROPS.search(rules)) and not ANSWERS.search(rules):
-                what = f"{name} drops the answers to what the node asks: the root by NFS, DHCP, "
-                what += f"names and time ({path} has no rule for established connections)"
-                hint = "accept them before everything else: `ct state established,related accept`"
-                yield SAY.fault(what, Evidence(path, said=" ".join(drops[0].split())), hint=hint)
+            paths += [word for word in words if root.is_file(word) and "/etc/" in word]
+        yield from ((name, path, read_rules(root, path)) for path in paths)
+
+
+def computing_together(subject: Subject, startup: Startup) -> Iterator[SiteService]:
+    """Services whose programs connect to those of other nodes on ports that nobody chose."""
+    yield from services_of(subject, startup, "slurmd")
+    yield from (service for service in site_services(subject, startup) if spans(service))
 
 
 def prove_ufw(root: Root, startup: Startup) -> Iterator[Finding]:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.clusters.units import services_of
-from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.config import config_files, config_folders
 from imagebuilder.proof.kernel.modules import Kernel, plain
+from imagebuilder.proof.kernel.requested import requested
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.sysctl import read_sysctl
 from imagebuilder.proof.system import SAY
@@ -24,8 +23,6 @@ MODULES = (
     ("net.ipv4.vs.", "ip_vs"),
     ("sunrpc.", "sunrpc"),
 )
-FOLDERS = config_folders("modules-load.d")
-ON_CMDLINE = ("modules_load", "modules-load", "rd.modules_load", "rd.modules-load")
 # They load br_netfilter and nf_conntrack by themselves.
 LOADING = ("dockerd", "k3s", "rke2", "microk8s")
 
@@ -45,14 +42,10 @@ def prove_late_settings(subject: Subject, startup: Startup) -> Iterator[Finding]
 
 
 def is_loaded(subject: Subject, startup: Startup, module: str) -> bool:
-    root = subject.root
     kernel = Kernel(subject.modules, subject.kernel)
     if not kernel.by_name or plain(module) in kernel.builtin:
         return True
-    listed = [w for path in config_files(root, FOLDERS, ".conf") for w in root.text(path).split()]
-    words = kernel_words(subject.cmdline)
-    listed += [each for w in words if w.key in ON_CMDLINE for each in w.value.split(",")]
-    if plain(module) in map(plain, listed):
+    if plain(module) in (plain(name) for name, _ in requested(subject)):
         return True
     if any(True for program in LOADING for _ in services_of(subject, startup, program)):
         return True

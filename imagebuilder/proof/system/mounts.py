@@ -34,6 +34,7 @@ HELPED = frozenset(
     ("cifs", "smb3", "nfs", "nfs4", "glusterfs", "ceph", "lustre", "davfs", "ntfs-3g", "zfs")
 )
 FUSE = "fuse."
+NFS, SOFT = ("nfs", "nfs4"), frozenset(("soft", "softerr"))
 # tmpfs(5), size=; a share in percent is that of each node's memory.
 SIZE = re.compile(r"(?<![\w.])size=(?P<count>\d+)(?P<unit>[kKmMgG]?)(?=,|$)")
 SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
@@ -101,6 +102,7 @@ def prove_mounts(subject: Subject) -> Iterator[Finding]:
             yield from prove_options(mount)
             yield from prove_kind(subject, mount)
             yield from prove_shared_memory(mount)
+            yield from prove_soft(mount)
 
 
 def prove_disk(mount: SiteMount) -> Iterator[Finding]:
@@ -119,6 +121,15 @@ def prove_shared_memory(mount: SiteMount) -> Iterator[Finding]:
         what += "processes, and may end with a bus error or No space left on device"
         hint = "remove size=: it is half of the memory, and only what is used is taken"
         yield SAY.warning(what, mount.evidence, hint=hint)
+
+
+def prove_soft(mount: SiteMount) -> Iterator[Finding]:
+    """A warning about writing to a server that may answer late (nfs(5), soft)."""
+    options = mount.options.split(",")
+    if mount.kind in NFS and SOFT & set(options) and "ro" not in options:
+        what = f"{mount.name} gives up what it writes when its server answers late: "
+        what += f"{min(SOFT & set(options))}, and programs rarely notice"
+        yield SAY.warning(what, mount.evidence, hint="hard, which is the default, or ro")
 
 
 def prove_options(mount: SiteMount) -> Iterator[Finding]:

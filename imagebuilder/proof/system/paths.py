@@ -17,6 +17,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.proof.tmpfiles import read_tmpfiles
+from imagebuilder.root import Root
 
 NEEDED = (
     "ReadWritePaths", "ReadOnlyPaths", "InaccessiblePaths", "ExecPaths", "NoExecPaths",
@@ -39,7 +40,7 @@ MAKES = re.compile(r"[dDqQvfFCpLcb]")
 def prove_paths(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of paths that are neither in the image nor made when a node boots."""
     units = list(startup.starting())
-    made = {line.path.rstrip("/") for line in read_tmpfiles(subject.root) if MAKES.match(line.kind)}
+    made = made_by_tmpfiles(subject.root)
     made |= {f"{top}/{word}" for unit in units for key, top in MADE.items()
              for value in unit.words(key) for word in [value.partition(":")[0]]}  # fmt: skip
     for unit in units:
@@ -54,6 +55,11 @@ def prove_paths(subject: Subject, startup: Startup) -> Iterator[Finding]:
                     hint = f"make it: StateDirectory=, tmpfiles.d(5), or {key}=-{path} if it may "
                     hint += "be missing"
                     yield SAY.fault(what, where, hint=hint)
+
+
+def made_by_tmpfiles(root: Root) -> set[str]:
+    """The paths that systemd-tmpfiles makes at boot."""
+    return {line.path.rstrip("/") for line in read_tmpfiles(root) if MAKES.match(line.kind)}
 
 
 def missing(subject: Subject, unit: LoadedUnit, key: str) -> Iterator[str]:

@@ -23,6 +23,7 @@ AFFINITY = "CPUAffinity"
 # The highest number that a kernel is built for; N in a list is that of the node.
 LAST = 8191
 ALL = f"0-{LAST}"
+FEW = 4  # processors; nodes that compute have more
 # cpu lists of kernel-parameters.txt, without groups of a range (`0-63:2/8`).
 RANGE = re.compile(r"(\d+)(?:-(\d+))?(?::.*)?")
 # The flag of `isolcpus=` that takes processors from the scheduler, and is the default.
@@ -44,22 +45,27 @@ def prove_processors(subject: Subject, startup: Startup) -> Iterator[Finding]:
         say = SAY.fault if subject.expectations.engines else SAY.warning
         hint = "remove that word, or pin the service that computes to them (CPUAffinity=)"
         yield say(what, word.evidence, hint=hint)
-    yield from prove_single(subject, startup, everywhere)
+    yield from prove_few(subject, startup, everywhere)
 
 
-def prove_single(
-    subject: Subject, startup: Startup, everywhere: frozenset[int]
-) -> Iterator[Finding]:
-    """A fault if the service manager leaves one processor to a service without its own list."""
-    if len(everywhere) != 1:
+def prove_few(subject: Subject, startup: Startup, everywhere: frozenset[int]) -> Iterator[Finding]:
+    """What the service manager leaves to services without a list of their own, and to sessions: a
+    fault if it is one processor, and a warning if it is a few.
+    """
+    if not 0 < len(everywhere) < FEW:
         return
     line = [line for line in read_config(subject, MANAGER) if line.key == AFFINITY][-1]
-    for unit in declared_units(subject, startup):
-        if not unit.every(AFFINITY):
-            what = f"{unit.name} computes on one processor: {AFFINITY}={line.value} of the "
-            what += "service manager"
-            hint = f"remove that line, or set {AFFINITY}= in the unit"
-            yield SAY.fault(what, line.evidence, hint=hint)
+    units = declared_units(subject, startup)
+    limited = [unit.name for unit in units if not unit.every(AFFINITY)]
+    if len(everywhere) > 1 and (limited or not units):
+        who = f"{limited[0]} and all sessions compute" if limited else "all sessions compute"
+        what = f"{who} on {len(everywhere)} processors: {AFFINITY}={line.value} of the service "
+        hint = f"remove that line, or set {AFFINITY}= in the unit"
+        yield SAY.warning(f"{what}manager", line.evidence, hint=hint)
+    for name in limited if len(everywhere) == 1 else ():
+        what = f"{name} computes on one processor: {AFFINITY}={line.value} of the service manager"
+        hint = f"remove that line, or set {AFFINITY}= in the unit"
+        yield SAY.fault(what, line.evidence, hint=hint)
 
 
 def declared_units(subject: Subject, startup: Startup) -> list[LoadedUnit]:

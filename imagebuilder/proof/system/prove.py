@@ -9,6 +9,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.prove import prove_clusters
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.access_list import prove_access_list
 from imagebuilder.proof.system.accounts import prove_accounts, prove_unit_accounts
 from imagebuilder.proof.system.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.fences import prove_fences
@@ -16,11 +17,14 @@ from imagebuilder.proof.system.files import prove_extensions, prove_files
 from imagebuilder.proof.system.firewall import prove_firewall
 from imagebuilder.proof.system.helpers import prove_helpers
 from imagebuilder.proof.system.late import prove_late_settings
+from imagebuilder.proof.system.limits import prove_session_limits
 from imagebuilder.proof.system.manager import prove_journal, prove_manager
+from imagebuilder.proof.system.named import prove_named_files
 from imagebuilder.proof.system.network import prove_network
 from imagebuilder.proof.system.openssl import prove_openssl
 from imagebuilder.proof.system.options import prove_options
 from imagebuilder.proof.system.paths import prove_paths
+from imagebuilder.proof.system.places import prove_places
 from imagebuilder.proof.system.processors import prove_processors
 from imagebuilder.proof.system.reach import prove_reach
 from imagebuilder.proof.system.scripts import prove_scripts
@@ -59,6 +63,9 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_options(subject, startup)
     yield from prove_manager(subject, startup)
     yield from prove_processors(subject, startup)
+    yield from prove_session_limits(subject)
+    yield from prove_places(subject, startup)
+    yield from prove_named_files(subject)
     yield from prove_sleep(subject, startup)
     yield from prove_network(subject, startup)
     yield from prove_tls(subject, startup)
@@ -68,6 +75,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_openssl(subject)
     yield from prove_files(subject)
     yield from prove_accounts(subject)
+    yield from prove_access_list(subject)
     yield from prove_unit_accounts(subject, startup)
     if MERGING & startup.jobs:
         yield from prove_extensions(subject.root)

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
+from imagebuilder.proof.clusters.peers import prove_clocks
 from imagebuilder.proof.clusters.prove import prove_clusters
 from imagebuilder.proof.systemd import LoadedUnit, Startup
-from tests.unit.proof.trees import Content, make_tree, subject
+from tests.unit.proof.trees import Content, Sandbox, make_tree, subject
 
+GEFORCE = ("10de:2b85", "GeForce RTX 5090", "sm_120")
 UNIT = "/etc/systemd/system/a.service"
 MODELS = "/dev/disk/by-label/models /models ext4 nofail 0 0\n"
 NFS = "10.0.0.1:/docker /srv/docker nfs4 nofail 0 0\n"
@@ -20,6 +22,10 @@ RUNC = "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\n
 KUBELET, K3S = "/etc/kubelet.yaml", "/etc/rancher/k3s/config.yaml"
 RDMA: dict[str, Content] = {"/etc/modules-load.d/rdma.conf": "mlx5_ib\n"}
 RUN_KUBELET = f"/usr/bin/kubelet --config={KUBELET}"
+ENDPOINT = "containerRuntimeEndpoint: unix://"
+ENROOT = "ENROOT_DATA_PATH /tmp/enroot/user-$(id -u)\n"
+SETUID = "/usr/libexec/apptainer/bin/starter-suid"
+NO_NAMESPACES: dict[str, Content] = {"/etc/sysctl.d/9.conf": "user.max_user_namespaces = 0\n"}
 TRAIN = "/opt/bin/torchrun --nnodes=2 --rdzv-endpoint=node0:29500 /models/train.py"
 ALONE = "/opt/bin/torchrun --nnodes=1 --master-addr=node0 /models/train.py"
 
@@ -28,7 +34,11 @@ def said_of(
     root: Path, command: str, files: dict[str, Content], values: dict[str, str]
 ) -> list[tuple[Level, str]]:
     service = "".join(f"{key}={value}\n" for key, value in values.items())
-    given = subject(make_tree(root, {UNIT: f"[Service]\n{service}", **files}))
+    sysctl = "".join(str(text) for path, text in files.items() if path.startswith("/etc/sysctl.d"))
+    run = Sandbox({"systemd-analyze cat-config sysctl.d": f"# /etc/sysctl.d/9.conf\n{sysctl}"})
+    given = subject(
+        make_tree(root, {UNIT: f"[Service]\n{service}", **files}), run=run, hardware=[GEFORCE]
+    )
     given.__dict__["shipped"] = {}
     settings = {key: (value,) for key, value in values.items()}
     unit = LoadedUnit(
@@ -86,7 +96,24 @@ WARNINGS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
     ("/opt/bin/vllm serve m -tp 2", {}, {}, "needs 2 cards in one node"),
     ("/opt/bin/torchrun --nnodes=2 --nproc-per-node=4 t.py", {}, {}, "needs 4 cards in one node"),
     ("/opt/serve", {}, {"NUMAMask": "1"}, "it has no memory of node 1"),
+    # Programs beside each other.
+    ("/usr/bin/dcgm-exporter -r localhost:5555", {}, {}, "needs nv-hostengine on its node"),
+    ("/usr/sbin/slurmd -D", {"/etc/slurm/slurm.conf": "ClusterName=a\n"}, {}, "needs munged"),
+    (RUN_KUBELET, {KUBELET: f"{ENDPOINT}/run/crio/crio.sock\n"}, {}, "needs crio on its node"),
+    (f"{RUN_KUBELET} --container-runtime-endpoint=unix:///run/containerd/containerd.sock", {}, {},
+     "needs containerd on its node"),
+    ("/usr/bin/nv-fabricmanager", {}, {}, "GeForce RTX 5090 has no NVSwitch to manage"),
+    ("/opt/serve", {"/usr/bin/apptainer": "", **NO_NAMESPACES}, {}, "starts no container"),
+    # What grows in memory.
+    ("/opt/serve", {}, {"StandardOutput": "append:/var/log/serve.log"}, "writes to /var/log/serve"),
+    ("/opt/serve", {"/etc/logrotate.d/serve": "/var/log/*.log {\n}\n"},
+     {"StandardError": "file:/var/log/serve.log"}, "nothing shortens it"),
+    ("/usr/bin/flm pull m", {}, {"Environment": "FLM_MODEL_PATH=/var/lib/flm"}, "fetches a"),
+    ("/usr/bin/curl -o /var/lib/m.gguf https://example.org/m.gguf", {}, {}, "/var/lib/m.gguf is"),
+    ("/opt/bin/hf download org/m --local-dir /srv/m", {}, {}, "/srv/m is on no disk"),
+    ("/opt/serve", {"/usr/bin/enroot": "", "/etc/enroot/enroot.conf": ENROOT}, {}, "Enroot"),
 ]  # fmt: skip
+# Of these, the node does have a disk, a peer or a device.
 RIGHT: list[tuple[str, dict[str, Content], dict[str, str]]] = [
     ("/usr/bin/dockerd --data-root=/models/docker", {"/etc/fstab": MODELS}, {}),
     ("/usr/bin/dockerd", {DOCKER: '{"storage-driver": "vfs"}'}, {}),
@@ -117,9 +144,24 @@ RIGHT: list[tuple[str, dict[str, Content], dict[str, str]]] = [
     ("/usr/bin/docker run --rm vllm/vllm-openai --model m -dp 2", {}, {}),
     ("/opt/bin/ray job submit -- python start", {}, {}),
     ("/opt/bin/exporter --address=node0:9100", {"/etc/hosts": "127.0.1.1 node0\n"}, {}),
-    (RUN_KUBELET, {KUBELET: "containerRuntimeEndpoint: unix:///run/crio/crio.sock\n",
+    (RUN_KUBELET, {KUBELET: "containerRuntimeEndpoint: unix:///run/cri-dockerd.sock\n",
                    CONTAINERD: f"{RUNC}true\n"}, {}),
     ("/opt/serve", {}, {"NUMAMask": "0-1"}),
+    ("/usr/bin/dcgm-exporter -r 10.0.0.1:5555", {}, {}),
+    ("/usr/bin/dcgm-exporter --address :9400", {}, {}),
+    ("/usr/sbin/slurmd -D", {"/etc/slurm/slurm.conf": "AuthType=auth/slurm\n"}, {}),
+    ("/usr/bin/nv-fabricmanager", {}, {"ConditionPathExists": "/dev/nvidia-nvswitch0"}),
+    ("/opt/serve", {"/usr/bin/apptainer": "", SETUID: "", **NO_NAMESPACES}, {}),
+    ("/opt/serve", {"/usr/bin/apptainer": ""}, {}),
+    ("/opt/serve", {}, {"StandardOutput": "append:/dev/console"}),
+    ("/opt/serve", {"/usr/sbin/logrotate": "", "/etc/logrotate.d/serve": "/var/log/*.log {\n}\n"},
+     {"StandardOutput": "append:/var/log/serve.log"}),
+    ("/opt/serve", {"/etc/fstab": MODELS}, {"StandardOutput": "append:/models/log/serve.log"}),
+    ("/usr/bin/flm pull m", {"/etc/fstab": MODELS}, {"Environment": "FLM_MODEL_PATH=/models/flm"}),
+    ("/usr/bin/curl -o /var/lib/list.json https://example.org/list.json", {}, {}),
+    ("/opt/serve", {"/etc/enroot/enroot.conf": ENROOT}, {}),
+    ("/opt/serve", {"/usr/bin/enroot": "", "/etc/enroot/enroot.conf": ENROOT,
+                    "/etc/fstab": "LABEL=data /tmp ext4 nofail 0 0\n"}, {}),
 ]  # fmt: skip
 
 
@@ -144,3 +186,19 @@ def test_what_works(
     command: str, files: dict[str, Content], values: dict[str, str], tmp_path: Path
 ) -> None:
     assert said_of(tmp_path, command, files, values) == []
+
+
+def test_two_programs_that_set_the_clock(tmp_path: Path) -> None:
+    def service(name: str, program: str, conflicts: str = "") -> LoadedUnit:
+        values = {"Unit Load State": ("loaded",), "Conflicts": (conflicts,)}
+        return LoadedUnit(name, (f"/etc/{name}",), values, {"ExecStart": ((program,),)})
+
+    timesyncd = service("systemd-timesyncd.service", "/usr/lib/systemd/systemd-timesyncd")
+    for conflicts, many in (("", 1), ("systemd-timesyncd.service", 0)):
+        chrony = service("chrony.service", "/usr/sbin/chronyd", conflicts)
+        units = {unit.name: unit for unit in (timesyncd, chrony)}
+        startup = Startup(frozenset(units), {}, units, ())
+        found = list(prove_clocks(subject(make_tree(tmp_path, {})), startup))
+        assert [each.level for each in found] == [Level.WARNING] * many
+    alone = Startup(frozenset((chrony.name,)), {}, {chrony.name: chrony}, ())
+    assert list(prove_clocks(subject(tmp_path), alone)) == []

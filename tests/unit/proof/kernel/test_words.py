@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.kernel.words import prove_words, size_of
-from tests.unit.proof.trees import Info, kernel_files, make_tree, subject
+from tests.unit.proof.trees import KERNEL, Info, kernel_files, make_tree, subject
 
 ARC = ("8086:56a0", "Arc A770", "")
 RADEON = ("1002:7480", "Radeon RX 7600 XT", "gfx1102")
@@ -97,6 +98,68 @@ def test_an_option_that_the_driver_does_not_have(tmp_path: Path) -> None:
     assert told(tmp_path, "amdgpu.runpm=0") == []
     (what,) = told(tmp_path, "amdgpu.runpn=0")
     assert what == "amdgpu has no option runpn: the kernel ignores it"
+
+
+def test_an_option_that_another_module_does_not_have(tmp_path: Path) -> None:
+    modules: dict[str, Info] = {
+        "kernel/ib_ipoib.ko.xz": {"parmtype": ["send_queue_size:int"]},
+        "kernel/dummy.ko.xz": {},
+    }
+    make_tree(tmp_path, kernel_files(modules))
+    path = "/etc/modprobe.d/ib.conf"
+    make_tree(tmp_path, {path: "options ib_ipoib ipoib_enhanced=0 send_queue_size=1 dyndbg=+p\n"})
+    said = ["ib_ipoib has no option ipoib_enhanced: the kernel ignores it"]
+    assert told(tmp_path, "dummy.numdummies=1") == said
+    given = subject(tmp_path)
+    given.__dict__["shipped"] = {path: ShippedFile("rdma-core")}
+    assert list(prove_words(given)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "said"),
+    [
+        ("nv_peer_mem", "ro", "nv_peer_mem is not loaded"),
+        ("nvidia-peermem", "ro", ""),
+        ("tun", "ro", ""),
+        ("other-name", "ro", ""),
+        ("# nv_peer_mem", "ro", ""),
+        ("pci:v000010DEd*", "ro", ""),
+        ("", "modules-load=nvidia_peermem,lost", "lost is not loaded"),
+    ],
+)
+def test_modules_that_are_to_be_loaded(line: str, word: str, said: str, tmp_path: Path) -> None:
+    files = kernel_files({"kernel/nvidia-peermem.ko.xz": {}})
+    folder = f"/usr/lib/modules/{KERNEL}"
+    files |= {
+        "/etc/modules-load.d/site.conf": f"{line}\n",
+        f"{folder}/modules.builtin": "kernel/drivers/net/tun.ko\n",
+        f"{folder}/modules.alias": "alias other-name nvidia_peermem\n",
+    }
+    make_tree(tmp_path, files)
+    found = told(tmp_path, word)
+    assert [each.partition(":")[0] for each in found] == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("word", "is_said"),
+    [
+        ("crashkernel=auto", True),
+        ("crashkernel=512M", False),
+        ("crashkernel=1G-4G:192M,4G-:256M", False),
+        ("transparent_hugepage=on", True),
+        ("transparent_hugepage=madvise", False),
+        ("numa_balancing=0", True),
+        ("numa_balancing=disable", False),
+        ("mitigations=none", True),
+        ("mitigations=auto,nosmt", False),
+    ],
+)
+def test_values_that_the_kernel_ignores(
+    word: str,
+    is_said: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    assert [each.partition(" ")[0] for each in told(tmp_path, word)] == [word] * is_said
 
 
 @pytest.mark.parametrize(

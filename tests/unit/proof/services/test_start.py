@@ -17,12 +17,14 @@ from imagebuilder.proof.services.devices import (
     prove_selection,
 )
 from imagebuilder.proof.services.environment import Variable
+from imagebuilder.proof.services.hosts import prove_hosts
 from imagebuilder.proof.services.models import CLEANING, prove_model
 from imagebuilder.proof.services.prove import line_of
 from imagebuilder.proof.services.settings import (
     CommandLine,
     prove_accepted,
     prove_known,
+    prove_lent,
     prove_port,
     prove_processor,
     prove_threads,
@@ -414,6 +416,76 @@ def test_a_library_that_stands_for_the_drivers(tmp_path: Path) -> None:
     assert [told(folders) for folders in ("/usr/lib:/opt/stubs", "/opt/links", "/opt/none:")] == [
         [], [], [],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule", "told"),
+    [
+        ("UCX_NET_DEVICES", "mlx5_0:1", "rdma_rename %k NAME_FALLBACK", 1),
+        ("NCCL_IB_HCA", "=mlx5_0,mlx5_1", "rdma_rename %k NAME_PCI", 1),
+        ("NCCL_IB_HCA", "rocep1s0", "rdma_rename %k NAME_PCI", 0),
+        ("NCCL_IB_HCA", "mlx5_0", "rdma_rename %k NAME_KERNEL", 0),
+        ("NCCL_IB_HCA", "mlx5_0", "", 0),
+        ("NAME", "mlx5_0", "rdma_rename %k NAME_PCI", 0),
+    ],
+)
+def test_adapters_that_udev_renames(
+    name: str, value: str, rule: str, told: int, tmp_path: Path
+) -> None:
+    text = f'ACTION=="add", PROGRAM="{rule}"\n' if rule else ""
+    rules = "/usr/lib/udev/rules.d/60-rdma-persistent-naming.rules"
+    asked = subject(make_tree(tmp_path, {rules: text}))
+    assert len(warnings(prove_interfaces(asked, "a.service", given(**{name: value})))) == told
+
+
+@pytest.mark.parametrize(
+    ("environment", "jobs", "told"),
+    [
+        ({"LLAMA_ARG_RPC": "node1:50052"}, (), 1),
+        ({"LLAMA_ARG_RPC": "node1:50052"}, ("llama-rpc-server.service",), 0),
+        ({"LLAMA_ARG_RPC": ""}, (), 0),
+        ({}, (), 0),
+    ],
+)
+def test_devices_that_no_node_lends(
+    environment: dict[str, str], jobs: tuple[str, ...], told: int
+) -> None:
+    startup = Startup(frozenset(jobs), {}, {}, ())
+    assert len(warnings(prove_lent(startup, line(SERVER, **environment), LLAMA))) == told
+
+
+def test_an_engine_is_not_asked_about_other_machines(tmp_path: Path) -> None:
+    sandbox = Sandbox({"env": ""})
+    given_line = line(SERVER, "--rpc", "node2:50052", LLAMA_ARG_RPC="node1:50052", A="1")
+    assert list(prove_accepted(subject(tmp_path, run=sandbox), given_line, LLAMA)) == []
+    assert sandbox.asked == [("env", "A=1", SERVER, "--list-devices")]
+
+
+@pytest.mark.parametrize(
+    ("values", "files", "told"),
+    [
+        ("LLAMA_RPC_HOST=192.168.1.11", {}, 1),
+        ("LLAMA_RPC_HOST=fd00::11", {}, 1),
+        (
+            "LLAMA_RPC_HOST=192.168.1.11",
+            {"/etc/systemd/network/9.network": "[Network]\nAddress=192.168.1.11/24\n"},
+            0,
+        ),
+        ("LLAMA_RPC_HOST=0.0.0.0", {}, 0),
+        ("LLAMA_RPC_HOST=127.0.0.1", {}, 0),
+        ("LLAMA_RPC_HOST=node1", {}, 0),
+        ("OTHER_HOST=192.168.1.11", {}, 0),
+    ],
+)
+def test_an_address_of_one_node(
+    values: str, files: dict[str, Content], told: int, tmp_path: Path
+) -> None:
+    asked = subject(make_tree(tmp_path, files), listens=("50052/tcp",))
+    asked.__dict__["shipped"] = {}
+    settings = {"Environment": (values, "LLAMA_RPC_PORT=50052"), "Unit Load State": ("loaded",)}
+    lends = LoadedUnit("a.service", ("/etc/systemd/system/a.service",), settings)
+    startup = Startup(frozenset(("a.service",)), {}, {"a.service": lends}, ())
+    assert len(warnings(prove_hosts(asked, startup))) == told
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from imagebuilder.proof.systemd import Complaint, parse_log, parse_units
+from imagebuilder.proof.systemd import Complaint, LoadedUnit, Startup, parse_log, parse_units
 
 DUMP = """\
 \t→ Unit graphical.target:
@@ -36,6 +36,14 @@ LOG = """\
 <31>other.service: Creating other.service/start job
 <31>other.service: Installed new job other.service/start as 9
 """
+
+
+def test_what_a_disk_starts_starts_at_boot() -> None:
+    state = {"Unit Load State": ("loaded",)}
+    wanted = {"WantedBy": ("models.mount (destination-file)",), **state}
+    other = {"WantedBy": ("rescue.target (destination-file)",), **state}
+    units = {n: LoadedUnit(n, (), v) for n, v in (("a.service", wanted), ("b.service", other))}
+    assert [unit.name for unit in Startup(frozenset(), {}, units, ()).starting()] == ["a.service"]
 
 
 def test_units_are_read_with_their_drop_ins_and_commands() -> None:

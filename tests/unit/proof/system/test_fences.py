@@ -100,6 +100,26 @@ def test_memory_that_processes_share(options: str, small: bool, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nas:/r /r nfs4 soft,timeo=10,nofail 0 0", "soft, and programs rarely notice"),
+        ("nas:/r /r nfs softerr,nofail 0 0", "softerr, and programs rarely notice"),
+        ("nas:/r /r nfs4 ro,soft,nofail 0 0", ""),
+        ("nas:/r /r nfs4 hard,nofail 0 0", ""),
+        ("//nas/r /r cifs soft,nofail 0 0", ""),
+    ],
+)
+def test_a_server_that_answers_late(line: str, said: str, tmp_path: Path) -> None:
+    helpers: dict[str, Content] = {
+        f"/usr/sbin/mount.{kind}": "" for kind in ("nfs", "nfs4", "cifs")
+    }
+    given = subject(make_tree(tmp_path, {"/etc/fstab": f"{line}\n", **helpers}))
+    given.__dict__["shipped"] = {}
+    found = warnings(prove_mounts(given))
+    assert [said in what for what in found] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
     ("lines", "key"),
     [
         ("PrivateDevices=yes", "PrivateDevices"),

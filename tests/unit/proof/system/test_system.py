@@ -398,6 +398,39 @@ def test_a_filter_lets_answers_in(
 
 
 @pytest.mark.parametrize(
+    ("rules", "program", "is_said"),
+    [
+        (f"{ACCEPTS} tcp dport 6818 accept\n", "/usr/sbin/slurmd -D", True),
+        (f"{ACCEPTS} iif lo accept\n", "/opt/torchrun --nnodes=2 t.py", True),
+        (f"{ACCEPTS} ip saddr 10.0.0.0/8 accept\n", "/usr/sbin/slurmd -D", False),
+        (f"{ACCEPTS} tcp dport 60000-63000 accept\n", "/usr/sbin/slurmd -D", False),
+        (ACCEPTS, "/opt/serve", False),
+        (ACCEPTS, "/opt/torchrun --nnodes=1 t.py", False),
+    ],
+)
+def test_a_filter_lets_jobs_through(
+    rules: str,
+    program: str,
+    is_said: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    asked = subject(make_tree(tmp_path, {"/etc/n.conf": CHAIN.format("drop", rules)}))
+    asked.__dict__["shipped"] = {}
+    lines = {"nftables.service": "/usr/sbin/nft -f /etc/n.conf", "job.service": program}
+    units = {
+        name: LoadedUnit(
+            name,
+            (f"/etc/{name}",),
+            {"Unit Load State": ("loaded",)},
+            {"ExecStart": (tuple(each.split()),)},
+        )
+        for name, each in lines.items()
+    }
+    found = list(prove_firewall(asked, Startup(frozenset(units), {}, units, ())))
+    assert [each.level for each in found] == [Level.WARNING] * is_said
+
+
+@pytest.mark.parametrize(
     ("states", "said"),
     [
         ("a installed\nb installed\nold config-files\n", ""),

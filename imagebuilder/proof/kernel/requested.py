@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modules that are loaded at boot because a file or the command line names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.cmdline import kernel_words
+from imagebuilder.proof.config import config_files, config_folders
+from imagebuilder.proof.kernel.modules import Kernel
+from imagebuilder.proof.kernel.settings import read_settings
+from imagebuilder.proof.say import Say
+from imagebuilder.proof.subject import Subject
+
+SAY = Say(Question.KERNEL)
+FOLDERS = config_folders("modules-load.d")
+ON_CMDLINE = ("modules_load", "modules-load", "rd.modules_load", "rd.modules-load")
+
+
+def requested(subject: Subject) -> Iterator[tuple[str, Evidence]]:
+    """Each name, as it is written, of modules-load.d(5) and the command line."""
+    for path in config_files(subject.root, FOLDERS, ".conf"):
+        for line in map(str.strip, subject.root.text(path).splitlines()):
+            if line and line[0] not in "#;":
+                yield line, Evidence(path, said=line)
+    for word in kernel_words(subject.cmdline):
+        if word.key in ON_CMDLINE:
+            yield from ((name, word.evidence) for name in word.value.split(",") if name)
+
+
+def prove_requested(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
+    """Warnings about modules that a site names and that are not in the image."""
+    settings = read_settings(subject.root, subject.cmdline)
+    for name, where in requested(subject) if kernel.by_name else ():
+        module = settings.real(name)
+        is_there = module in kernel.by_name or module in kernel.builtin
+        # systemd looks for aliases too, which may have any form.
+        if is_there or where.path in subject.shipped or not module.isidentifier():
+            continue
+        if module in kernel.named or module in settings.never:
+            continue
+        near = get_close_matches(module, kernel.by_name, n=1, cutoff=0.75)
+        hint = f"the image has {near[0]}" if near else "install it, or remove that line"
+        yield SAY.warning(f"{name} is not loaded: the image has no such module", where, hint=hint)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may log in by pam_access(8): the list of access.conf(5), where sshd's PAM asks for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.accounts import read_accounts
+from imagebuilder.proof.privileges.accounts import find_logins
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.root import Root
+
+PAM = "/etc/pam.d"
+ASKS = re.compile(
+    r"^\s*account\s+(?!\[?optional).*\bpam_access\.so\b(?P<arguments>.*)$", re.MULTILINE
+)
+INCLUDES = re.compile(
+    r"^\s*(?:@include|account\s+(?:include|substack))\s+(?P<name>[\w-]+)", re.MULTILINE
+)
+OTHER_FILE = re.compile(r"\baccessfile=(?P<path>/\S+)")
+LISTS = ("/etc/security/access.conf", "/etc/security/access.d/*.conf")
+# Origins that no login over the network has.
+EXCEPT = "EXCEPT"
+HERE = re.compile(r"LOCAL|tty\S*|cron|crond|:\S*")
+
+
+@dataclass(frozen=True)
+class AccessRule:
+    """A line of the list: whether it lets in, for whom and from where."""
+
+    lets_in: bool
+    users: tuple[str, ...]
+    origins: tuple[str, ...]
+    where: Evidence
+
+
+def prove_access_list(subject: Subject) -> Iterator[Finding]:
+    """A fault if the list lets nobody in who is to log in."""
+    root = subject.root
+    asked = next(asking(root, "sshd", set()), None)
+    if asked is None:
+        return
+    rules = list(read_rules(root, OTHER_FILE.search(asked)))
+    declared = {user.name for user in subject.image.users}
+    users = sorted(name for name in find_logins(root) if name in declared | {"root"})
+    accounts = read_accounts(root)
+    refused = [refusing(rules, user, accounts.groups_of(user)) for user in users]
+    if users and all(refused):
+        what = f"nobody may log in over ssh ({', '.join(users)}): pam_access lets none of them in "
+        what += "from the network"
+        where = next(rule.where for rule in refused if rule)
+        hint = "a line `+:root compute:ALL` before it, or no pam_access.so for sshd"
+        yield SAY.fault(what, where, hint=hint)
+
+
+def asking(root: Root, name: str, seen: set[str]) -> Iterator[str]:
+    """The arguments of pam_access in a service's stack and in what it includes."""
+    if name in seen:
+        return
+    seen.add(name)
+    text = root.text(f"{PAM}/{name}").replace("\\\n", " ")
+    yield from (found["arguments"] for found in ASKS.finditer(text))
+    for found in INCLUDES.finditer(text):
+        yield from asking(root, found["name"], seen)
+
+
+def read_rules(root: Root, other: re.Match[str] | None) -> Iterator[AccessRule]:
+    for pattern in (other["path"],) if other else LISTS:
+        for path in root.glob(pattern):
+            for line in root.text(path).splitlines():
+                parts = [part.strip() for part in line.partition("#")[0].split(":", 2)]
+                if len(parts) == 3 and parts[0] in ("+", "-"):
+                    users, origins = (tuple(re.split(r"[\s,]+", part)) for part in parts[1:])
+                    where = Evidence(path, said=line.strip())
+                    yield AccessRule(parts[0] == "+", users, origins, where)
+
+
+def refusing(rules: list[AccessRule], user: str, groups: frozenset[str]) -> AccessRule | None:
+    """The rule that refuses an account wherever it comes from; None if it may get in."""
+    for rule in rules:
+        if not names(rule.users, user, groups) or all(map(HERE.fullmatch, rule.origins)):
+            continue
+        # What lets in from some machines is meant to; what refuses some says nothing of others.
+        if rule.lets_in:
+            return None
+        if rule.origins[0] == "ALL" and EXCEPT not in rule.origins:
+            return rule
+    return None
+
+
+def names(listed: tuple[str, ...], user: str, groups: frozenset[str]) -> bool:
+    """Whether a list of users has an account: by its name, a group, ALL, and not after EXCEPT."""
+    which = listed.index(EXCEPT) if EXCEPT in listed else len(listed)
+    those, without = listed[:which], listed[which + 1 :]
+    meant = {"ALL", user, *(f"({group})" for group in groups), *groups}
+    # A group of users of NIS, and a user on one machine: not known here.
+    unknown = any(word.startswith("@") or "@" in word for word in those)
+    return (unknown or bool(meant & set(those))) and not (without and names(without, user, groups))

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of all sessions of users, which everybody has who computes over ssh."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.units import FOLDERS
+from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+
+# The slices of all users together, and of each.
+FILES = ("user.slice", "user.slice.d/*.conf", "user-.slice.d/*.conf", "user@.service.d/*.conf")
+LIMIT = re.compile(
+    r"^\s*(?P<said>(?P<key>MemoryMax|MemoryHigh|CPUQuota|TasksMax|AllowedCPUs)\s*=\s*"
+    r"(?P<value>\S+))\s*$",
+    re.MULTILINE,
+)
+SIZE = re.compile(r"(?P<count>\d+)(?P<unit>[KMGT]?)")
+UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+# What a program that computes may well need; shares of a node are large enough.
+LEAST_MEMORY, LEAST_PERCENT, LEAST_TASKS = 16 << 30, 800, 4096
+
+
+def prove_session_limits(subject: Subject) -> Iterator[Finding]:
+    """Warnings, one for each file."""
+    root = subject.root
+    for path in (path for f in FOLDERS for name in FILES for path in root.glob(f"{f}/{name}")):
+        found = [] if path in subject.shipped else list(LIMIT.finditer(root.text(path)))
+        said = [match["said"] for match in found if is_low(match["key"], match["value"])]
+        if said:
+            what = f"what users run over ssh is limited by {' and '.join(said)}: a node that "
+            what += "computes has more"
+            where = (Evidence(path, said=each) for each in said)
+            yield SAY.warning(what, *where, hint="remove them; they are for nodes that many share")
+
+
+def is_low(key: str, value: str) -> bool:
+    size = SIZE.fullmatch(value)
+    if key == "CPUQuota":
+        return whole(value.rstrip("%")) < LEAST_PERCENT if value[:-1].isdecimal() else False
+    if key == "AllowedCPUs":
+        return True
+    least = LEAST_TASKS if key == "TasksMax" else LEAST_MEMORY
+    return size is not None and whole(size["count"]) << UNITS[size["unit"]] < least

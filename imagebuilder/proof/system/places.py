@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders that variables of services and logins name: are they there, and can they be written?"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Finding
+from imagebuilder.proof.access.accounts import fields, read_accounts
+from imagebuilder.proof.clusters.units import site_services
+from imagebuilder.proof.services.environment import Environment, environment_of
+from imagebuilder.proof.services.sessions import WHO, session_environment
+from imagebuilder.proof.services.start import appears_later
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.paths import MADE, is_below, made_by_tmpfiles
+from imagebuilder.proof.systemd import LoadedUnit, Startup
+
+# Where a runtime or an interpreter is installed, and what uses it looks nowhere else.
+HOMES = re.compile(
+    r"XILINX_XRT|ROCM_(PATH|HOME)|HIP_PATH|CUDA_(HOME|PATH)|ONEAPI_ROOT|JAVA_HOME|VIRTUAL_ENV|"
+    r"CONDA_PREFIX"
+)
+TEMPORARY = frozenset(("TMPDIR", "TMP", "TEMP"))
+# What compilers and libraries make while they compute; models are read, and may lie in the image.
+CACHES = re.compile(
+    r"(TRITON|TORCHINDUCTOR|NUMBA|SYCL|NEO|MESA_SHADER|VLLM|AMD_COMGR|XDG|FLASHINFER|DEEPGEMM)"
+    r"_CACHE(_DIR|_ROOT|_HOME|_PATH)?|CUDA_CACHE_PATH|MIOPEN_(USER_DB_PATH|CUSTOM_CACHE_DIR)|"
+    r"MPLCONFIGDIR|TORCH_EXTENSIONS_DIR"
+)
+# What ProtectSystem= makes read-only (systemd.exec(5)); with strict, it is everything.
+PROTECTED = {"yes": ("/usr", "/boot", "/efi"), "full": ("/usr", "/boot", "/efi", "/etc")}
+STRICT_EXCEPT = ("/dev", "/proc", "/sys")
+OPENED = ("ReadWritePaths", "BindPaths", "TemporaryFileSystem")
+HOME_FOLDERS = ("/home", "/root", "/run/user")
+WRITE = 0o2
+
+
+def prove_places(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings: a program may do without what it does not find."""
+    yield from prove_there(subject, WHO, session_environment(subject.root), frozenset())
+    units = {service.name: service.unit for service in site_services(subject, startup)}
+    for unit in units.values():
+        environment = environment_of(subject, unit)
+        own = frozenset(made_by(unit))
+        yield from prove_there(subject, unit.name, environment, own)
+        for name, variable in environment.items():
+            path = variable.value.rstrip("/")
+            if not CACHES.fullmatch(name) or not is_plain(path) or covers(own, path):
+                continue
+            if why := unwritable(subject, unit, path):
+                what = f"{unit.name} cannot write to {path} ({name}): {why}"
+                hint = "a folder below /var/cache, with CacheDirectory= in the unit"
+                yield SAY.warning(what, variable.evidence(name), hint=hint)
+
+
+def prove_there(
+    subject: Subject, who: str, environment: Environment, own: frozenset[str]
+) -> Iterator[Finding]:
+    for name, variable in environment.items():
+        path = variable.value.rstrip("/")
+        is_home = HOMES.fullmatch(name)
+        if not is_plain(path) or not (is_home or name in TEMPORARY) or covers(own, path):
+            continue
+        if is_missing(subject, path):
+            what = f"{name}={variable.value} of {who} names a folder that is not in the image"
+            hint = "remove that variable, or name the folder where it is installed"
+            if not is_home:
+                what += ": temporary files cannot be made there"
+                hint = "remove that variable, or make the folder: tmpfiles.d(5)"
+            yield SAY.warning(what, variable.evidence(name), hint=hint)
+
+
+def is_plain(path: str) -> bool:
+    return path.startswith("/") and not re.search(r"[$%:\s]", path)
+
+
+def made_by(unit: LoadedUnit) -> Iterator[str]:
+    """The folders that systemd makes for a unit, which belong to its account."""
+    for key, top in MADE.items():
+        yield from (f"{top}/{word.partition(':')[0]}" for word in unit.words(key))
+
+
+def covers(folders: frozenset[str], path: str) -> bool:
+    return any(is_below(path, folder) for folder in folders)
+
+
+def is_missing(subject: Subject, path: str) -> bool:
+    """Whether a node has nothing at a path, by the image, tmpfiles.d and mounts."""
+    if subject.root.lies(path) or appears_later(subject, f"{path}/"):
+        return False
+    return not any(is_below(made, path) for made in made_by_tmpfiles(subject.root))
+
+
+def unwritable(subject: Subject, unit: LoadedUnit, path: str) -> str:
+    """Why a unit cannot make files at a path, "" if it can or if the image does not say."""
+    if appears_later(subject, f"{path}/"):
+        return ""
+    if why := protected(unit, path):
+        return why
+    user = unit.last("User")
+    if user in ("", "root", "0") and unit.last("DynamicUser") != "yes":
+        return ""
+    above = path
+    while not subject.root.lies(above):
+        above = posixpath.dirname(above)
+    if any(is_below(path, made) and is_below(made, above) and made != above
+           for made in made_by_tmpfiles(subject.root)):  # fmt: skip
+        return ""
+    info = subject.entries.get(subject.root.resolve(above) or above)
+    if info is None:
+        return ""
+    number = next((f[2] for f in fields(subject.root, "/etc/passwd", 7) if f[0] == user), user)
+    accounts = read_accounts(subject.root)
+    groups = {accounts.groups[name] for name in accounts.groups_of(user)}
+    may = info.st_mode & WRITE
+    may |= info.st_mode >> 3 & WRITE if str(info.st_gid) in groups else 0
+    may |= info.st_mode >> 6 & WRITE if str(info.st_uid) == number else 0
+    return "" if may else f"{above} does not belong to {user or 'its dynamic account'}"
+
+
+def protected(unit: LoadedUnit, path: str) -> str:
+    """The setting that makes a path read-only for a unit."""
+    allowed = frozenset(word.lstrip("+-") for key in OPENED for word in unit.words(key))
+    if covers(allowed, path):
+        return ""
+    system = unit.last("ProtectSystem")
+    if system == "strict" and not covers(frozenset(STRICT_EXCEPT), path):
+        return "ProtectSystem=strict"
+    if covers(frozenset(PROTECTED.get(system, ())), path):
+        return f"ProtectSystem={system}"
+    if unit.last("ProtectHome") in ("yes", "read-only") and covers(frozenset(HOME_FOLDERS), path):
+        return f"ProtectHome={unit.last('ProtectHome')}"
+    if covers(frozenset(w.lstrip("+-") for w in unit.words("ReadOnlyPaths")), path):
+        return "ReadOnlyPaths="
+    return ""
