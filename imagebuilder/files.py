@@ -31,6 +31,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # So many files or folders are synced one by one; for more, one syncfs(2) is cheaper.
 FEW = 8
 TOGETHER = 64  # files are open at a time
+MOST_READ = 64 << 20  # bytes of a file that are held in memory; what we read has far less
 
 
 def is_disk_full(error: OSError) -> bool:
@@ -72,10 +73,13 @@ def plain_file(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]:
         yield stream
 
 
-def read_plain(path: Path) -> bytes:
-    """The bytes of a file.  Raises OSError as plain_file()."""
+def read_plain(path: Path, most: int = MOST_READ) -> bytes:
+    """The bytes of a file.  Raises OSError as plain_file(), and for more than `most` bytes."""
     with plain_file(path) as stream:
-        return stream.read()
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EOVERFLOW, f"It has more than {most >> 20} MiB", os.fspath(path))
+    return content
 
 
 def read_text(path: Path) -> str:

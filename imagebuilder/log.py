@@ -15,8 +15,47 @@ from imagebuilder.files import set_aside
 from imagebuilder.untrusted import clean
 
 MOST_BYTES = 8_000_000  # of a log; the rotated one has as much
+MOST_HEAD, MOST_TAIL = 32 << 20, 4 << 20  # bytes of what one program prints
 MOST_LINE = 4096  # characters of a line
 QUIET = 600.0  # seconds without a loss until the next one is reported
+
+
+class CutLog:
+    """A file that takes what one program prints: its beginning at once, and its end at last.
+
+    What is between MOST_HEAD and the last MOST_TAIL bytes is left out, and a line says how much.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("ab", buffering=0)
+        self.room = MOST_HEAD
+        self.end = bytearray()
+        self.left_out = 0
+
+    def write(self, raw: bytes) -> None:
+        """Take some more.  Raises OSError if the disk does not."""
+        if raw and len(raw) <= self.room:
+            self.room -= len(raw)
+            self.file.write(raw)
+            return
+        self.room = 0
+        self.end += raw
+        if len(self.end) > 2 * MOST_TAIL:
+            self.cut()
+
+    def cut(self) -> None:
+        """Keep the last MOST_TAIL bytes of the end."""
+        gone = max(0, len(self.end) - MOST_TAIL)
+        del self.end[:gone]
+        self.left_out += gone
+
+    def close(self) -> None:
+        """Write the end.  Raises OSError if the disk does not take it."""
+        self.cut()
+        with self.file:
+            if self.left_out:
+                self.file.write(f"({self.left_out} bytes are left out here)\n".encode())
+            self.file.write(self.end)
 
 
 class Log:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.families.registry import family_of
+from imagebuilder.files import read_plain
 from imagebuilder.lock.kept import Names, aliases_in
 from imagebuilder.lock.types import Lock
 from imagebuilder.plan import Plan
@@ -94,7 +95,7 @@ def units_of(files: Sequence[TreeFile]) -> set[str]:
     units = {posixpath.basename(file.target) for file in files if "/systemd/" in file.target}
     for file in files:
         if "/systemd/" in file.target and file.link is None:
-            content = file.source.read_bytes() if file.source else file.content or b""
+            content = read_plain(file.source) if file.source else file.content or b""
             units |= aliases_in(content)
     return units
 

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -24,6 +24,7 @@ from typing import IO, NoReturn, Protocol
 
 from imagebuilder.environment import base_environment
 from imagebuilder.errors import FullError, HostError, ImagebuilderError, WorkError
+from imagebuilder.log import CutLog
 from imagebuilder.untrusted import fit
 
 Word = str | os.PathLike[str]
@@ -97,14 +98,14 @@ def run(
     """Run a program to its end.
 
     With `log`, stdout and stderr go there together (appended, the command first) and `on_line`
-    sees each line; without, both are captured.  A file must take all of it, else the program is
-    ended and OSError raised; a Log may lose lines.  `env` is added to the allow-listed environment.
-    The program dies with us, even when we are killed.  `ask`, for captured programs, is called over
-    and over and may raise: then the program and its children are told to end, as they are when we
-    are killed, and have END_S for it.  After `seconds`, for captured programs, they are too, and
-    what holds its streams open is not waited for.  Raises HostError when the program is not
-    installed, WorkError when it says more than MOST_SAID and, with `check`, when it fails: that
-    shows the command to paste, the last lines it said and where the whole log is.
+    sees each line; without, both are captured.  A file must take what a CutLog keeps, else the
+    program is ended and OSError raised; a Log may lose lines.  `env` is added to the allow-listed
+    environment.  The program dies with us, even when we are killed.  `ask`, for captured programs,
+    is called over and over and may raise: then the program and its children are told to end, as
+    they are when we are killed, and have END_S for it.  After `seconds`, for captured programs,
+    they are too, and what holds its streams open is not waited for.  Raises HostError when the
+    program is not installed, WorkError when it says more than MOST_SAID and, with `check`, when it
+    fails: that shows the command to paste, the last lines it said and where the log is.
     """
     words = [os.fspath(word) for word in (sandbox.words(argv) if sandbox else argv)]
     inside = sandbox.environment if sandbox else None
@@ -128,7 +129,7 @@ def run(
             sink: Sink
             if isinstance(log, Path):
                 log.parent.mkdir(parents=True, exist_ok=True)
-                sink = stack.enter_context(log.open("ab", buffering=0))
+                sink = stack.enter_context(closing(CutLog(log)))
             else:
                 sink = log
             sink.write(f"$ {paste(argv)}\n".encode())

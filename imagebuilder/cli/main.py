@@ -21,7 +21,7 @@ from imagebuilder.cli.sudo import run_as_root
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, RootError
 from imagebuilder.settings import load_settings
 from imagebuilder.ui import Ui
-from imagebuilder.untrusted import presentable
+from imagebuilder.untrusted import fit, presentable
 
 NO_SPACE = (
     "see with df -h which disk is full; imagebuilder gc frees what no image needs, and "
@@ -118,7 +118,7 @@ def run() -> int:
     except OSError as error:
         hint = UNFIT.get(error.errno or 0, "")
         # Of two files, the second was written.
-        where = error.filename2 or error.filename or "system"
+        where = fit(str(error.filename2 or error.filename or "system"))
         fault = Fault(where, error.strerror or str(error), hint)
         print(presentable(f"error: {fault}"), file=sys.stderr)
         return HostError.exit_code if hint else 1

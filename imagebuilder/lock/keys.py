@@ -7,6 +7,7 @@ import base64
 import binascii
 
 from imagebuilder.errors import InputError
+from imagebuilder.files import read_plain
 from imagebuilder.recipe.keys import find_fingerprints
 from imagebuilder.recipe.types import Source
 
@@ -22,7 +23,7 @@ def load_key(source: Source) -> bytes:
     """
     where = f"source {source.id}: key {source.key}"
     try:
-        content = dearmoured(source.key.read_bytes())
+        content = dearmoured(read_plain(source.key))
         found = set(find_fingerprints(source.key)) if content else set()
     except OSError as error:
         raise InputError(f"{error.strerror}", where=where) from error

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.files import read_text
+
 
 @dataclass(frozen=True)
 class Request:
@@ -36,7 +38,7 @@ class Request:
         if self.file is None or not self.file.is_file():
             return self.name
         word = re.compile(rf"(?<![A-Za-z0-9.+-]){re.escape(package)}(?![A-Za-z0-9.+-])")
-        for number, line in enumerate(self.file.read_text().splitlines(), 1):
+        for number, line in enumerate(read_text(self.file).splitlines(), 1):
             if found := word.search(line.partition("#")[0]):
                 column = found.start() + 1
                 return f"overlays/{self.overlay}/{self.file.name}:{number}:{column}"

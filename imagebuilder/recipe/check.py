@@ -97,9 +97,10 @@ def check_tree(overlays: Iterable[Overlay], parts: Mapping[str, Part], faults: l
     placed: dict[str, tuple[str, TreeFile]] = {}
     for overlay in overlays:
         part = parts[overlay.name]
+        own = set(overlay.files)
         for file in all_files(overlay):
             where = f"{part.shown}/files{file.target}"
-            if file not in overlay.files:
+            if file not in own:
                 where = part.document.fault((key_of(file.target),), "", of_key=True).where
             name, other = placed.setdefault(file.target, (overlay.name, file))
             if lands_as(other) != lands_as(file) and name == overlay.name:

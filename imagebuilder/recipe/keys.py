@@ -12,6 +12,7 @@ from pathlib import Path
 
 from imagebuilder import process
 from imagebuilder.errors import Fault
+from imagebuilder.files import read_plain
 from imagebuilder.recipe.positions import Document
 from imagebuilder.recipe.validate import quote
 
@@ -69,7 +70,7 @@ def load_site_keys(
 def load_key_file(path: Path, faults: list[Fault]) -> Iterator[str]:
     """The keys in a file, one per line, without comments and empty lines."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_plain(path).decode().splitlines()
     except (OSError, UnicodeDecodeError):
         faults.append(Fault(str(path), "cannot be read as text", KEY_FORM))
         return

@@ -16,6 +16,8 @@ from imagebuilder.recipe.positions import Document, KeyPath
 from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.validate import quote, suggest
 
+MOST_PROGRAM = 1 << 20  # bytes; Python's tree of it takes a hundred times as much
+
 
 @dataclass(frozen=True)
 class Part:
@@ -53,7 +55,7 @@ def check_program(part: Part, scope: Scope, path: Path) -> None:
     """A fault for a check that Python cannot compile."""
     where = f"{part.shown}/{path.relative_to(part.folder)}"
     try:
-        problem = find_problem(read_plain(path), path.name)
+        problem = find_problem(read_plain(path, MOST_PROGRAM), path.name)
     except OSError as error:
         scope.faults.append(Fault(where, f"cannot be read: {error.strerror}"))
         return

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement as Parsed
 from packaging.utils import canonicalize_name
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.files import read_plain
 
 HASH = re.compile(r"--hash[= ]sha256:([0-9a-f]{64})")
 ANY_HASH = re.compile(r"--hash[= ]\S+")
@@ -22,6 +23,7 @@ WHERE = re.compile(r"(-i|-f|--index-url|--extra-index-url|--find-links|--trusted
 HINT = "make it with: uv pip compile --generate-hashes, or pip-compile --generate-hashes"
 # Requirements without a hash that are reported one by one: a whole file of them is one mistake.
 MOST_BARE = 3
+MOST_LIST = 16 << 20  # bytes
 
 
 class BareError(ValueError):
@@ -60,7 +62,7 @@ def load_requirements(path: Path, markers: Mapping[str, str]) -> Requirements:
     """
     if faults := list(requirement_faults(path, str(path))):
         raise InputError.of(faults)
-    lines = [line for _, line in logical_lines(path.read_text(encoding="utf-8"))]
+    lines = [line for _, line in logical_lines(read_plain(path, MOST_LIST).decode())]
     options = tuple(line for line in lines if WHERE.match(line))
     parsed = (parse_line(line) for line in lines if not WHERE.match(line))
     entries = tuple(
@@ -72,7 +74,7 @@ def load_requirements(path: Path, markers: Mapping[str, str]) -> Requirements:
 def requirement_faults(path: Path, shown: str) -> Iterator[Fault]:
     """A fault for each line that does not name exact wheels."""
     try:
-        lines = list(logical_lines(path.read_text(encoding="utf-8")))
+        lines = list(logical_lines(read_plain(path, MOST_LIST).decode()))
     except UnicodeDecodeError:
         yield Fault(shown, "is not UTF-8 text")
         return

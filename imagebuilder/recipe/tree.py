@@ -8,11 +8,14 @@ import posixpath
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from errno import EOVERFLOW
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_bytes, digest_of_file
 from imagebuilder.errors import Fault
+from imagebuilder.files import read_plain
 from imagebuilder.folders import entries_below
+from imagebuilder.limited import MOST_MAPPED
 from imagebuilder.recipe.model import FileRule
 from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown
 from imagebuilder.recipe.rules import Rule
@@ -20,6 +23,7 @@ from imagebuilder.recipe.types import TreeFile
 from imagebuilder.recipe.validate import quote, suggest
 
 TEMPLATE_SUFFIX = ".j2"
+MOST_TEMPLATE = 4 << 20  # bytes; what is rendered of it has a limit of its own
 # Mounted or emptied when the node boots: what lands there is never seen.
 NOT_IN_A_ROOT = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/run", "/var/lock")
 # Symlinks into /usr on a merged-usr root: a file there would replace or break the link.
@@ -174,6 +178,7 @@ def load_file(
     mode = int(rule.mode, 8) if rule.mode else 0o755 if found.mode & stat.S_IXUSR else 0o644
     try:
         if not found.is_template:
+            check_size(found.path)
             digest = digest_of_file(found.path)
             return TreeFile(found.lands, digest, mode, owner, group, source=found.path)
         content = render_file(scope, found, shown)
@@ -186,11 +191,18 @@ def load_file(
     return TreeFile(found.lands, digest_of_bytes(content), mode, owner, group, content=content)
 
 
+def check_size(path: Path) -> None:
+    """Raise OSError for a file that would take hours to read: one of nothing takes no place."""
+    if (size := path.lstat().st_size) > MOST_MAPPED:
+        said = f"It has {size >> 30} GiB, and at most {MOST_MAPPED >> 30} are read"
+        raise OSError(EOVERFLOW, said)
+
+
 def render_file(scope: Scope, found: FoundFile, shown: str) -> bytes | None:
     """The rendered template; None if it is invalid.  Raises OSError."""
     where = f"{shown}/files{found.target}"
     try:
-        return scope.renderer.text(found.path.read_bytes().decode()).encode()
+        return scope.renderer.text(read_plain(found.path, MOST_TEMPLATE).decode()).encode()
     except UnicodeDecodeError:
         hint = "name it without .j2 if it is not a template"
         scope.faults.append(Fault(where, "is not UTF-8 text", hint))

@@ -155,7 +155,7 @@ class BuildStep(Step):
         for package in self.locked.source_packages:
             tools.family.unpack_source(package, sources, tools)
         program = tools.work / f"{tools.upper}.script"
-        program.write_bytes(self.script.source.read_bytes())
+        shutil.copyfile(self.script.source, program)
         program.chmod(0o755)
         tools.run(
             [INSIDE / "script"],

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -146,7 +147,7 @@ def run_script(workspace: Workspace, overlay: str, script: Script) -> None:
     """Run one script as root in the root; it sees nothing of the host but itself."""
     inside = INSIDE / "script"
     copy = workspace.work / f"{workspace.upper}.script"
-    copy.write_bytes(script.source.read_bytes())
+    shutil.copyfile(script.source, copy)
     copy.chmod(0o755)
     try:
         workspace.run([inside], binds=[Bind(copy, inside)], network=script.network)

@@ -14,7 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.errors import WorkError
 from imagebuilder.folders import entries_below
+from imagebuilder.limited import MOST_MAPPED
 
 OPAQUE = "trusted.overlay.opaque"
 OVERLAY_XATTRS = "trusted.overlay."
@@ -40,7 +42,8 @@ def settle(upper: Path, below: Sequence[Path]) -> Changes:
     overlayfs's bookkeeping attributes are stripped, but for opaqueness, which the kernel needs
     when the upper becomes a lower.  It marks a folder that was renamed too, as is done with each
     new one of a package: only one that a tree below has as well removes something.  Sockets, FIFOs
-    and device nodes go: no tree we serve may hold them, and /dev of a node is its own.
+    and device nodes go: no tree we serve may hold them, and /dev of a node is its own.  Raises
+    WorkError for a file that is too large to be read.
     """
     whiteouts: list[str] = []
     opaque: list[str] = []
@@ -51,6 +54,13 @@ def settle(upper: Path, below: Sequence[Path]) -> Changes:
             stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode) or stat.S_ISLNK(info.st_mode)
         ):
             path.unlink()
+        elif info.st_size > MOST_MAPPED:
+            raise WorkError(
+                f"the step left a file of {info.st_size >> 30} GiB, and at most "
+                f"{MOST_MAPPED >> 30} are read",
+                where=f"/{path.relative_to(upper)}",
+                hint="make it smaller, or on the node; truncate(1) makes large ones of nothing",
+            )
         elif strip_bookkeeping(path) and path != upper:
             name = os.fspath(path.relative_to(upper))
             if any(os.path.lexists(tree / name) for tree in below):

@@ -87,6 +87,15 @@ def test_a_new_folder_removes_nothing(busybox: Path) -> None:
     assert settle(busybox / "u", [busybox / "c", busybox / "d"]).opaque == ("opt/new", "opt/old")
 
 
+def test_a_file_of_nothing_that_is_too_large(busybox: Path) -> None:
+    script = "mkdir -p /opt; echo x > /opt/big"
+    run(["sh", "-c", script], sandbox=Sandbox(busybox, ("c",), "u", 1))
+    os.truncate(busybox / "u/opt/big", 1 << 40)
+    with pytest.raises(WorkError, match="left a file of 1024 GiB") as caught:
+        settle(busybox / "u", [busybox / "c"])
+    assert caught.value.faults[0].where == "/opt/big"
+
+
 def is_marked(folder: Path) -> bool:
     """Whether overlayfs would hide what is below this folder."""
     return OPAQUE in os.listxattr(folder)

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder import log
+from imagebuilder.errors import WorkError
 from imagebuilder.files import set_aside
-from imagebuilder.log import Log, Tail
+from imagebuilder.log import CutLog, Log, Tail
 from imagebuilder.process import run
 from imagebuilder.program import program
 
@@ -133,3 +135,36 @@ def test_a_tail_reads_the_end_of_a_log_that_was_set_aside(tmp_path: Path) -> Non
     set_aside(log)
     log.write_text("four\n")
     assert tail.read() == ["four"]
+
+
+@pytest.mark.parametrize("piece", [b"x" * 70_000, b"a line\n", b"\n"])
+def test_what_one_program_prints_is_bounded(
+    piece: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "MOST_HEAD", 200_000)
+    monkeypatch.setattr(log, "MOST_TAIL", 100_000)
+    cut = CutLog(tmp_path / "log")
+    count = 1_000_000 // len(piece)
+    for _ in range(count - 1):
+        cut.write(piece)
+    cut.write(b"the end\n")
+    cut.close()
+    kept = (tmp_path / "log").read_bytes()
+    head, said, tail = re.split(rb"\((\d+) bytes are left out here\)\n", kept)
+    assert len(head) <= 200_000
+    assert len(tail) == 100_000
+    assert tail.endswith(b"the end\n")
+    assert len(head) + int(said) + len(tail) == (count - 1) * len(piece) + len(b"the end\n")
+
+
+def test_a_program_that_prints_without_end_does_not_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "MOST_HEAD", 200_000)
+    monkeypatch.setattr(log, "MOST_TAIL", 100_000)
+    command = "head -c 5000000 /dev/zero | tr '\\0' x; echo; echo sorry; exit 3"
+    with pytest.raises(WorkError, match="sorry"):
+        run(["sh", "-c", command], log=tmp_path / "log")
+    assert 200_000 < (tmp_path / "log").stat().st_size < 400_000
+    assert (tmp_path / "log").read_bytes().startswith(b"$ sh -c ")
+    assert (tmp_path / "log").read_bytes().endswith(b"x\nsorry\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,3 +120,34 @@ def test_digests_follow_content_and_nothing_else(project: Project) -> None:
 )
 def test_links_that_leave(target: str, link: str, leaves: bool) -> None:  # noqa: FBT001 - a case
     assert bool(link_problem(target, link)) is leaves
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "said"),
+    [
+        ("files/etc/big.j2", 5 << 20, "cannot be read: It has more than 4 MiB"),
+        ("files/etc/big", 1 << 40, "cannot be read: It has 1024 GiB, and at most 256 are read"),
+        ("checks/test_big.py", 2 << 20, "cannot be read: It has more than 1 MiB"),
+        ("python/requirements.txt", 17 << 20, "cannot be read: It has more than 16 MiB"),
+    ],
+)
+def test_files_of_nothing_that_are_large(project: Project, name: str, size: int, said: str) -> None:
+    overlay = ONE["overlays/a/overlay.yaml"]
+    if name.startswith("python"):
+        overlay += "python:\n  - path: /opt/a\n    requirements: python/requirements.txt\n"
+    project.write({**ONE, "overlays/a/overlay.yaml": overlay, f"overlays/a/{name}": ""})
+    os.truncate(project.root / "overlays/a" / name, size)
+    assert project.faults().startswith(f"overlays/a/{name}: {said}")
+
+
+def test_many_files_are_compared_once(project: Project) -> None:
+    """Each file was searched among all of the overlay: 30,000 took a minute."""
+    project.write({f"overlays/a/files/opt/{n:05}": "" for n in range(6000)})
+    project.write(ONE)
+    started = time.process_time()
+    project.load("p")
+    few = time.process_time() - started
+    project.write({f"overlays/a/files/opt/{n:05}": "" for n in range(24000)})
+    started = time.process_time()
+    project.load("p")
+    assert time.process_time() - started < 8 * few
