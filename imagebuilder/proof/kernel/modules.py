@@ -80,6 +80,14 @@ class ModuleReader(FileFacts[Module]):
     def module(self, path: str) -> Module:
         return self.of(path, lambda each: read_module(self.root, each))
 
+    def mentions(self, path: str, name: str) -> bool:
+        """Whether a module contains a name; some options have no type (module_param_call())."""
+        try:
+            content = unpack(path, self.root.read(path) or b"")
+        except (lzma.LZMAError, zstandard.ZstdError, zlib.error, UnpackError):
+            return False
+        return f"{name}\0".encode() in content
+
     def modules(self, paths: Iterable[str]) -> list[Module]:
         with ThreadPoolExecutor(THREADS) as pool:
             return list(pool.map(self.module, paths))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
@@ -16,6 +17,7 @@ from imagebuilder.proof.subject import Subject
 
 SAY = Say(Question.KERNEL)
 FOLDERS = config_folders("modules-load.d")
+WORD = re.compile(r"\w+")
 ON_CMDLINE = ("modules_load", "modules-load", "rd.modules_load", "rd.modules-load")
 
 
@@ -37,7 +39,7 @@ def prove_requested(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
         module = settings.real(name)
         is_there = module in kernel.by_name or module in kernel.builtin
         # systemd looks for aliases too, which may have any form.
-        if is_there or where.path in subject.shipped or not module.isidentifier():
+        if is_there or where.path in subject.shipped or not WORD.fullmatch(module):
             continue
         if module in kernel.named or module in settings.never:
             continue

@@ -213,7 +213,7 @@ def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterat
     for module, option, _, where in options:
         path = kernel.by_name.get(module, "") if where.path not in subject.shipped else ""
         known = names_of(kernel, path) if path else frozenset[str]()
-        if known and option not in known | OF_ALL:
+        if known and option not in known | OF_ALL and not kernel.reader.mentions(path, option):
             what = f"{module} has no option {option}: the kernel ignores it"
             hint = f"modinfo -p {module} in the image lists its options"
             yield SAY.warning(what, where, hint=hint)

@@ -64,9 +64,11 @@ def prove_selection(
             yield SAY.warning(what, where, hint=REMOVE)
 
 
-def prove_interfaces(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:
+def prove_interfaces(
+    subject: Subject, unit: str, environment: Environment, *, uses: bool = True
+) -> Iterator[Finding]:
     """Faults of variables that name a NIC as the kernel does before udev names it, and warnings of
-    those that name an adapter for RDMA so.
+    those that name an adapter for RDMA so.  `uses` is whether anything is known to read them.
     """
     words = kernel_words(subject.cmdline)
     renames = not any(word.key == "net.ifnames" and word.value == "0" for word in words)
@@ -76,7 +78,7 @@ def prove_interfaces(subject: Subject, unit: str, environment: Environment) -> I
             what = f"{name}={variable.value} of {unit}: no NIC of a node has that name, and the "
             what += "processes of an engine do not find each other"
             hint = "remove it, or name the NICs to leave out: ^lo,docker"
-            yield SAY.fault(what, variable.evidence(name), hint=hint)
+            yield (SAY.fault if uses else SAY.warning)(what, variable.evidence(name), hint=hint)
         is_old = fullmatch(ADAPTERS, name) and search(OLD_ADAPTERS, variable.value)
         if is_old and (renamed := search(RENAMING, rules)):
             what = f"{name}={variable.value} of {unit}: udev renames the adapters for RDMA "

@@ -28,7 +28,7 @@ def prove_sessions(subject: Subject) -> Iterator[Finding]:
     backends |= {XRT} if has_npu(subject) else set()
     yield from prove_emulation(WHO, sorted(backends), environment)
     yield from prove_selection(WHO, sorted(backends), environment)
-    yield from prove_interfaces(subject, WHO, environment)
+    yield from prove_interfaces(subject, WHO, environment, uses=False)
 
 
 def prove_units(subject: Subject, startup: Startup) -> Iterator[Finding]:

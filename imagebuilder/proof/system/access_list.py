@@ -16,7 +16,9 @@ from imagebuilder.root import Root
 
 PAM = "/etc/pam.d"
 ASKS = re.compile(
-    r"^\s*account\s+(?!\[?optional).*\bpam_access\.so\b(?P<arguments>.*)$", re.MULTILINE
+    r"^\s*account\s+(required|requisite|\[[^\]\n]*default=(bad|die)[^\]\n]*\])\s+"
+    r"(\S*/)?pam_access\.so\b(?P<arguments>.*)$",
+    re.MULTILINE,
 )
 INCLUDES = re.compile(
     r"^\s*(?:@include|account\s+(?:include|substack))\s+(?P<name>[\w-]+)", re.MULTILINE
@@ -87,7 +89,8 @@ def refusing(rules: list[AccessRule], user: str, groups: frozenset[str]) -> Acce
         # What lets in from some machines is meant to; what refuses some says nothing of others.
         if rule.lets_in:
             return None
-        if rule.origins[0] == "ALL" and EXCEPT not in rule.origins:
+        first, *others = rule.origins
+        if first == "ALL" and all(word == EXCEPT or HERE.fullmatch(word) for word in others):
             return rule
     return None
 

@@ -123,7 +123,8 @@ def unwritable(subject: Subject, unit: LoadedUnit, path: str) -> str:
 
 def protected(unit: LoadedUnit, path: str) -> str:
     """The setting that makes a path read-only for a unit."""
-    allowed = frozenset(word.lstrip("+-") for key in OPENED for word in unit.words(key))
+    words = (word.lstrip("+-") for key in OPENED for word in unit.words(key))
+    allowed = frozenset(part for word in words for part in word.split(":") if part[:1] == "/")
     if covers(allowed, path):
         return ""
     system = unit.last("ProtectSystem")

@@ -154,6 +154,7 @@ RIGHT: list[tuple[str, dict[str, Content], dict[str, str]]] = [
     ("/opt/serve", {"/usr/bin/apptainer": "", SETUID: "", **NO_NAMESPACES}, {}),
     ("/opt/serve", {"/usr/bin/apptainer": ""}, {}),
     ("/opt/serve", {}, {"StandardOutput": "append:/dev/console"}),
+    ("/opt/setup", {}, {"StandardOutput": "append:/var/log/setup.log", "Type": "oneshot"}),
     ("/opt/serve", {"/usr/sbin/logrotate": "", "/etc/logrotate.d/serve": "/var/log/*.log {\n}\n"},
      {"StandardOutput": "append:/var/log/serve.log"}),
     ("/opt/serve", {"/etc/fstab": MODELS}, {"StandardOutput": "append:/models/log/serve.log"}),

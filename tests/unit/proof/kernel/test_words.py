@@ -104,12 +104,17 @@ def test_an_option_that_another_module_does_not_have(tmp_path: Path) -> None:
     modules: dict[str, Info] = {
         "kernel/ib_ipoib.ko.xz": {"parmtype": ["send_queue_size:int"]},
         "kernel/dummy.ko.xz": {},
+        # An option without a type: its name is among the strings of the module alone.
+        "kernel/lockd.ko.xz": {"parmtype": ["nsm_use_hostnames:bool"], "note": "nlm_tcpport"},
     }
     make_tree(tmp_path, kernel_files(modules))
     path = "/etc/modprobe.d/ib.conf"
     make_tree(tmp_path, {path: "options ib_ipoib ipoib_enhanced=0 send_queue_size=1 dyndbg=+p\n"})
     said = ["ib_ipoib has no option ipoib_enhanced: the kernel ignores it"]
-    assert told(tmp_path, "dummy.numdummies=1") == said
+    assert told(tmp_path, "dummy.numdummies=1", "lockd.nlm_tcpport=4045") == said
+    assert told(tmp_path, "lockd.tcp_port=1")[-1:] == [
+        "lockd has no option tcp_port: the kernel ignores it"
+    ]
     given = subject(tmp_path)
     given.__dict__["shipped"] = {path: ShippedFile("rdma-core")}
     assert list(prove_words(given)) == []
@@ -121,6 +126,7 @@ def test_an_option_that_another_module_does_not_have(tmp_path: Path) -> None:
         ("nv_peer_mem", "ro", "nv_peer_mem is not loaded"),
         ("nvidia-peermem", "ro", ""),
         ("tun", "ro", ""),
+        ("8021q", "ro", "8021q is not loaded"),
         ("other-name", "ro", ""),
         ("# nv_peer_mem", "ro", ""),
         ("pci:v000010DEd*", "ro", ""),

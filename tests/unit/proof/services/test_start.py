@@ -506,6 +506,8 @@ def test_nics_that_no_node_has(
 ) -> None:
     asked = subject(tmp_path, cmdline=words)
     assert len(faults(prove_interfaces(asked, "a.service", given(**{name: value})))) == told
+    found = prove_interfaces(asked, "everybody", given(**{name: value}), uses=False)
+    assert len(warnings(found)) == told
 
 
 @pytest.mark.parametrize(

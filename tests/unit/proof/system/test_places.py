@@ -53,6 +53,7 @@ def told(
         ("OTHER=/opt/gone", {}, ""),
         ("TRITON_CACHE_DIR=/opt/t", STRICT, "cannot write to /opt/t (TRITON_CACHE_DIR): Protect"),
         ("TRITON_CACHE_DIR=/opt/t", {**STRICT, "ReadWritePaths": "/opt"}, ""),
+        ("TRITON_CACHE_DIR=/opt/t", {**STRICT, "BindPaths": "/models/t:/opt/t"}, ""),
         ("TRITON_CACHE_DIR=/var/cache/a/t", {**STRICT, "CacheDirectory": "a"}, ""),
         ("TRITON_CACHE_DIR=/models/t", STRICT, ""),
         ("TRITON_CACHE_DIR=/usr/lib/t", {"ProtectSystem": "full"}, "ProtectSystem=full"),
