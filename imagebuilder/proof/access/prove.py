@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.accounts import Accounts, memlock_of, read_accounts, read_memlock
+from imagebuilder.proof.access.others import prove_others
 from imagebuilder.proof.access.services import prove_services
 from imagebuilder.proof.access.sysfs import prove_writes
 from imagebuilder.proof.access.udev import (
@@ -63,6 +64,7 @@ def prove_access(subject: Subject) -> Iterator[Finding]:
     if any(service.memlock for service in subject.expectations.services):
         yield from prove_limits(subject, accounts)
     yield from prove_services(subject, accounts)
+    yield from prove_others(subject, accounts)
 
 
 def as_owned(subject: Subject, device: Device, accounts: Accounts) -> Device:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.accounts import Accounts
@@ -46,7 +46,7 @@ def prove_services(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
         yield from prove_programs(subject.root, unit)
         yield from prove_arguments(service, unit)
         yield from prove_memlock(subject.root, service, unit)
-        yield from prove_use(subject, unit, accounts)
+        yield from prove_use(subject, unit, accounts, needed_by(subject, unit))
 
 
 def missing(root: Root, service: Service) -> Finding:
@@ -119,7 +119,9 @@ def prove_memlock(root: Root, service: Service, unit: Unit) -> Iterator[Finding]
     yield SAY.fault(what, *files(unit), hint=hint)
 
 
-def prove_use(subject: Subject, unit: Unit, accounts: Accounts) -> Iterator[Finding]:
+def prove_use(
+    subject: Subject, unit: Unit, accounts: Accounts, needed: Sequence[Device]
+) -> Iterator[Finding]:
     """Findings about the devices that a service needs: it may open each."""
     dynamic = unit.true("DynamicUser")
     # systemd.exec(5): the name of a dynamic user is made from that of the unit.
@@ -129,7 +131,6 @@ def prove_use(subject: Subject, unit: Unit, accounts: Accounts) -> Iterator[Find
         hint = "declare the account (overlay key users:), or correct User="
         yield SAY.fault(what, *files(unit), Evidence("/etc/passwd"), hint=hint)
         return
-    needed = needed_by(subject, unit)
     if unit.true("PrivateDevices") and needed:
         what = f"{unit.name} has PrivateDevices=yes and cannot see {some(d.path for d in needed)}"
         hint = "PrivateDevices=no, and DevicePolicy=closed with DeviceAllow= for the accelerator"

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services that no overlay declares, and whose program is known to compute on a card or an NPU."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from imagebuilder.elf import read_needs
+from imagebuilder.image.proof import Finding, Level
+from imagebuilder.proof.access.accounts import Accounts
+from imagebuilder.proof.access.services import OPENS, prove_memlock, prove_use
+from imagebuilder.proof.access.units import find_unit
+from imagebuilder.proof.clusters.units import SiteService, site_services
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.systemd import read_startup
+from imagebuilder.recipe.expectations import Device, Service
+
+NPU = ("/dev/accel/",)
+CARD = tuple(dict.fromkeys(begin for begins in OPENS.values() for begin in begins))
+# Libraries that a program needs which computes with them alone, by the begin of their names.
+RUNTIMES = {
+    "libcuda.so": OPENS["cuda"],
+    "libcudart.so": OPENS["cuda"],
+    "libamdhip64.so": OPENS["hip"],
+    "libhsa-runtime64.so": OPENS["hip"],
+    "libze_loader.so": OPENS["sycl"],
+    "libxrt_coreutil.so": NPU,
+}
+# Programs, modules of `python -m`, and folders of applications that run from where they are.
+KNOWN = {
+    "flm": NPU,
+    **dict.fromkeys(
+        ("ollama", "tritonserver", "text-generation-launcher", "text-embeddings-router",
+         "koboldcpp", "whisper-server", "sd-server", "vllm", "sglang", "lmdeploy", "torchrun",
+         "deepspeed", "faster_whisper", "comfyui", "invokeai", "invokeai-web", "exo",
+         "stable-diffusion-webui", "text-generation-webui", "tabbyapi", "localai"),
+        CARD,
+    ),
+}  # fmt: skip
+PYTHON = re.compile(r"python[\d.]*")
+
+
+def prove_others(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
+    """Warnings of what would be faults of a declared service."""
+    startup = read_startup(subject) if subject.expectations.devices else None
+    if startup is None:
+        return
+    expected = subject.expectations
+    declared = {each.unit for group in (expected.engines, expected.services) for each in group}
+    for service in site_services(subject, startup):
+        needed = devices_of(subject, service) if service.name not in declared else []
+        unit = find_unit(subject.root, service.name) if needed else None
+        if unit is None:
+            continue
+        found = list(prove_use(subject, unit, accounts, needed))
+        if any(device.path.startswith(NPU) for device in needed):
+            # Buffers of an NPU are locked (amdxdna_gem_pin() and others).
+            told = Service(service.name, memlock=True)
+            found += prove_memlock(subject.root, told, unit)
+        for finding in found:
+            if finding.level is Level.FAULT:
+                yield replace(finding, level=Level.WARNING)
+
+
+def devices_of(subject: Subject, service: SiteService) -> list[Device]:
+    """The declared devices that the program of a service is known to open."""
+    begins = tuple(opened_by(subject, service))
+    return [
+        each for each in subject.expectations.devices if begins and each.path.startswith(begins)
+    ]
+
+
+def opened_by(subject: Subject, service: SiteService) -> Iterator[str]:
+    names = {service.program.lower()}
+    if PYTHON.fullmatch(service.program):
+        names |= {part for word in service.words[1:2] for part in word.lower().split("/")[:-1]}
+        names.add((service.option("-m") or "").partition(".")[0])
+    for name in names:
+        yield from KNOWN.get(name, ())
+    host = subject.root.host(service.written[0])
+    needs = read_needs(host) if host and host.is_file() else None
+    for library in needs.needed if needs else ():
+        for begin, devices in RUNTIMES.items():
+            if posixpath.basename(library).startswith(begin):
+                yield from devices
