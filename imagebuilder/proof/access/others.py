@@ -76,7 +76,8 @@ def devices_of(subject: Subject, service: SiteService) -> list[Device]:
 def opened_by(subject: Subject, service: SiteService) -> Iterator[str]:
     names = {service.program.lower()}
     if PYTHON.fullmatch(service.program):
-        names |= {part for word in service.words[1:2] for part in word.lower().split("/")[:-1]}
+        places = (*service.words[:2], f"{service.unit.last('WorkingDirectory')}/")
+        names |= {part for place in places for part in place.lower().split("/")[:-1]}
         names.add((service.option("-m") or "").partition(".")[0])
     for name in names:
         yield from KNOWN.get(name, ())

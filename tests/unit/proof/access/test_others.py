@@ -58,6 +58,7 @@ def told(
         ("/usr/bin/ollama serve", "PrivateDevices=yes", ["cannot see /dev/dri/renderD128"]),
         ("/usr/bin/ollama serve", "User=me", ["which owns /dev/dri/renderD128"]),
         ("/usr/bin/python3 /opt/ComfyUI/main.py", "User=me", ["without render"]),
+        ("/srv/comfyui/venv/bin/python main.py", "User=me", ["without render"]),
         ("/opt/venv/bin/python -m sglang.launch_server", "User=me", ["without render"]),
         ("/usr/bin/python3 /opt/other/main.py", "User=me", []),
         ("/usr/bin/caddy run", "User=me\nPrivateDevices=yes", []),
