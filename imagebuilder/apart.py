@@ -27,7 +27,7 @@ News = TypeVar("News")
 Result = TypeVar("Result")
 
 CPU_SECONDS = 30 * 60  # of all threads together; proofs take seconds, of large images minutes
-END_SECONDS = 10
+END_SECONDS = 3
 PR_SET_PDEATHSIG = 1  # prctl(2)
 
 

@@ -19,7 +19,7 @@ import zstandard
 from imagebuilder.errors import WorkError
 
 # The largest that are read and unpacked: kernels and firmware have 100 MiB, lists of packages less.
-MOST_READ, MOST_UNPACKED = 256 << 20, 512 << 20
+MOST_READ, MOST_UNPACKED = 256 << 20, 256 << 20
 # The largest that are searched, which takes time and no memory: models have tens of gigabytes.
 MOST_MAPPED = 256 << 30
 # A block of three bytes unpacks to 128 KiB (RFC 8878, "Blocks").

@@ -322,5 +322,5 @@ def render_group(names: str, count: int, status: int | None, output: str) -> str
     """
     how = {0: "", None: ", time ran out"}.get(status, f", exit status {status}")
     rule = "-" * 15
-    said = re.sub(r"^\s*-+\s*$", r" \g<0>", clean_lines(output), flags=re.MULTILINE)
+    said = re.sub(r"^[ \t]*-+\s*$", r" \g<0>", clean_lines(output), flags=re.MULTILINE)
     return f"{rule}\n{names} ({count}{how})\n{rule}\n{said}".rstrip("\n")

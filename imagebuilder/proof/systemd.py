@@ -10,12 +10,12 @@ the builder's command line with the image's.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.access.units import FOLDERS, UnitSettings
+from imagebuilder.proof.quotes import split_words
 from imagebuilder.proof.subject import Subject
 
 SYSTEMD = "/usr/lib/systemd/systemd"
@@ -198,7 +198,7 @@ def parse_unit(name: str, lines: Iterable[str]) -> LoadedUnit:
 def command_words(text: str) -> tuple[str, ...]:
     """The words of a command line in a dump, which is quoted for a shell (quote_command_line())."""
     try:
-        return tuple(word.replace("\\$", "$") for word in shlex.split(text))
+        return tuple(word.replace("\\$", "$") for word in split_words(text))
     except ValueError:
         return tuple(text.split())
 

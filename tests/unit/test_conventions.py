@@ -247,6 +247,21 @@ def metaphors_in_names(root: Path) -> list[str]:
     return found
 
 
+def slow_patterns(root: Path) -> list[str]:
+    r"""`^\s*` begins at every empty line and reads all that follow, in quadratic time: `^[ \t]*`.
+
+    Quotes of any length are separated by proof/quotes.py, which has a limit.
+    """
+    return [
+        f"{path}:{number}: {line.strip()}"
+        for path, text in modules(root)
+        if path.parts[0] == "imagebuilder"
+        for number, line in enumerate(text.splitlines(), 1)
+        if r"^\s*" in line
+        or (path.parts[1] == "proof" and path.name != "quotes.py" and "shlex.split" in line)
+    ]
+
+
 def has_metaphor(name: str) -> bool:
     """Whether a part of a name in snake case or camel case is such a word, or its plural."""
     parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)]
@@ -413,6 +428,7 @@ GUARDS = (
     class_names_used_twice,
     package_managers_elsewhere,
     metaphors_in_names,
+    slow_patterns,
     locks_taken_elsewhere,
     missing_licence_lines,
     unfinished_business,
@@ -445,6 +461,8 @@ PLANTED = (
     (package_managers_elsewhere, "imagebuilder/families/a.py", "# as apt has it\n"),
     (package_managers_elsewhere, "imagebuilder/a.py", "def f(debs: Path): ...\n"),
     (package_managers_elsewhere, "imagebuilder/a.py", "from x import parse_deb822\n"),
+    (slow_patterns, "imagebuilder/a.py", 'A = r"^\\s*a="\n'),
+    (slow_patterns, "imagebuilder/proof/a.py", "import shlex\nshlex.split(text)\n"),
     (metaphors_in_names, "imagebuilder/door.py", "import os\n"),
     (metaphors_in_names, "imagebuilder/a.py", "class NodeNews: ...\n"),
     (metaphors_in_names, "imagebuilder/a.py", "class A:\n    async def look_at_nodes(self): ...\n"),

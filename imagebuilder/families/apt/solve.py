@@ -284,7 +284,7 @@ def removal_error(removed: Sequence[str], request: Request, below: Sequence[Solv
 
 def brought_by(reason: str, below: Sequence[Solved]) -> str:
     """Lines with the layer of each package that starts a line of apt's output."""
-    named = set(re.findall(r"^\s*(\S+) : ", reason, re.MULTILINE))
+    named = set(re.findall(r"^[ \t]*(\S+) : ", reason, re.MULTILINE))
     return "".join(
         f"\n    {package.name} {package.version} is from {layer.request.name}"
         for layer in below

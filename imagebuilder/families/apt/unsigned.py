@@ -13,7 +13,8 @@ from imagebuilder.families.shipped import RootFiles
 FOLDER = "/etc/apt"
 TRUE = r"(yes|true|with|on|enable|1)"
 ONE_LINE = re.compile(
-    rf"^\s*deb(-src)?\s+\[[^\]]*\b(?P<what>(trusted|allow-insecure)\s*=\s*{TRUE})\b", re.IGNORECASE
+    rf"^[ \t]*deb(-src)?\s+\[[^\]]*\b(?P<what>(trusted|allow-insecure)\s*=\s*{TRUE})\b",
+    re.IGNORECASE,
 )
 STANZA = re.compile(rf"^(?P<what>(Trusted|Allow-Insecure)\s*:\s*{TRUE})\b", re.IGNORECASE)
 SETTING = re.compile(

@@ -16,7 +16,7 @@ UNATTENDED = frozenset(("unattended-upgrade", "unattended-upgrades"))
 # /usr/lib/apt/apt.systemd.daily reads this setting, and runs the program if it is installed.
 PROGRAM, FOLDER = "/usr/bin/unattended-upgrade", "/etc/apt/apt.conf.d"
 SETTING = re.compile(
-    r"^\s*APT::Periodic::Unattended-Upgrade\s+\"?(?P<days>\w+)\"?\s*;", re.MULTILINE
+    r"^[ \t]*APT::Periodic::Unattended-Upgrade\s+\"?(?P<days>\w+)\"?\s*;", re.MULTILINE
 )
 OFF = frozenset(("0", "false", "no"))
 

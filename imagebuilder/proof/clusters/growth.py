@@ -24,7 +24,7 @@ LOGROTATE = ("/usr/sbin/logrotate", "/etc/logrotate.d/*")
 # Folders that hold nothing but devices and what the kernel says.
 NO_MEMORY = ("/dev/", "/proc/", "/sys/")
 ENROOT = ("/usr/bin/enroot", ("/etc/enroot/enroot.conf", "/etc/enroot/enroot.conf.d/*.conf"))
-UNPACKED = re.compile(r"^\s*ENROOT_DATA_PATH[\s=]+[\"']?(?P<path>/[^\s\"'$]*)", re.MULTILINE)
+UNPACKED = re.compile(r"^[ \t]*ENROOT_DATA_PATH[\s=]+[\"']?(?P<path>/[^\s\"'$]*)", re.MULTILINE)
 # Commands that fetch models: the words after the program, and the variables that say where to.
 FETCHING = (
     ("flm", ("pull",), ("FLM_MODEL_PATH",)),

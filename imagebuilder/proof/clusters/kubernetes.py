@@ -25,9 +25,9 @@ K3S = "/etc/rancher/k3s/config.yaml"
 # Where an agent keeps the password by which the server knows its node (docs.k3s.io, "Node password
 # secret").
 PASSWORD_FOLDER = "/etc/rancher/node"
-SYSTEMD_CGROUP = re.compile(r"^\s*SystemdCgroup\s*=\s*(?P<value>true|false)", re.MULTILINE)
+SYSTEMD_CGROUP = re.compile(r"^[ \t]*SystemdCgroup\s*=\s*(?P<value>true|false)", re.MULTILINE)
 # containerd 2 tells the kubelet which driver it uses (KubeletCgroupDriverFromCRI).
-TELLS = re.compile(r"^\s*version\s*=\s*3\b", re.MULTILINE)
+TELLS = re.compile(r"^[ \t]*version\s*=\s*3\b", re.MULTILINE)
 
 
 def prove_kubernetes(subject: Subject, startup: Startup) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ SETUID = "/usr/libexec/{}/bin/starter-suid"
 # In the names of cards and machines that have an NVSwitch (NVIDIA's Fabric Manager guide).
 FABRIC = re.compile(r"\b(SXM\d?|HGX|DGX|NVL\d*|NVSwitch|G[BH]\d{3})\b", re.IGNORECASE)
 NVIDIA = "10de:"
-CONDITION = re.compile(r"^\s*(Condition|Assert|ExecCondition)\w*=", re.MULTILINE)
+CONDITION = re.compile(r"^[ \t]*(Condition|Assert|ExecCondition)\w*=", re.MULTILINE)
 
 
 def prove_peers(subject: Subject, startup: Startup) -> Iterator[Finding]:

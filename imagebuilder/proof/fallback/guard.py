@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from imagebuilder.process import TIMED_OUT
 from imagebuilder.proof.access.units import PREFIXES, Unit
+from imagebuilder.proof.quotes import split_words
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
@@ -81,6 +82,6 @@ def environment(root: Root, unit: Unit) -> dict[str, str]:
 def split(text: str) -> list[str]:
     """The words of a text with quotes; none if a quote is not closed."""
     try:
-        return shlex.split(text)
+        return split_words(text)
     except ValueError:
         return []

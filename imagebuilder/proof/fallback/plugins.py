@@ -19,7 +19,9 @@ from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.expectations import ExpectedEngine
 from imagebuilder.recipe.model_engine import DevicesModel
 
-MISSING = re.compile(r"^\s*(?P<name>\S+) => not found|undefined symbol: (?P<symbol>[^\s,]+)", re.M)
+MISSING = re.compile(
+    r"^[ \t]*(?P<name>\S+) => not found|undefined symbol: (?P<symbol>[^\s,]+)", re.M
+)
 DEVICE = re.compile(r"^\s+(?P<name>[A-Za-z]+\d+): (?P<what>.*)$", re.M)
 SOFTWARE = ("llvmpipe", "swiftshader", "lavapipe", "softpipe")
 

@@ -21,7 +21,7 @@ CERTIFICATE = "/usr/share/imagebuilder/module-signing.der"
 NO_KERNELS = ("source", "build")
 # Next to the versions: links to what is installed, and the modules that it replaced.
 NO_VERSIONS = re.compile(r"kernel-.*|original_module")
-NAMES = re.compile(r"^\s*(BUILT|DEST)_MODULE_NAME\[(\d+)\]=(.*)$", re.MULTILINE)
+NAMES = re.compile(r"^[ \t]*(BUILT|DEST)_MODULE_NAME\[(\d+)\]=(.*)$", re.MULTILINE)
 ERROR = re.compile(r"\berror\b|\bError \d+", re.IGNORECASE)
 
 
@@ -73,7 +73,7 @@ def state(kernel: Kernel, what: str, place: str) -> Finding:
 def wanted_names(kernel: Kernel, place: str) -> set[str]:
     """The modules that dkms.conf installs; none if its text does not tell."""
     text = kernel.root.text(f"{place}/source/dkms.conf")
-    package = re.search(r'^\s*PACKAGE_NAME="?([\w.+-]+)', text, re.MULTILINE)
+    package = re.search(r'^[ \t]*PACKAGE_NAME="?([\w.+-]+)', text, re.MULTILINE)
     names: dict[str, str] = {}
     # DEST_MODULE_NAME overrides BUILT_MODULE_NAME.
     for kind in ("BUILT", "DEST"):

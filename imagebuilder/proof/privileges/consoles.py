@@ -15,10 +15,12 @@ DEBUG = "debug-shell.service"
 WANTS = (".wants", ".requires", ".upholds")
 # agetty(8), mingetty(8), login(1).
 AUTOLOGIN = re.compile(
-    r"^\s*Exec\w+\s*=.*(getty\b.*(--autologin|\s-a)[\s=]|\blogin\s+(\S+\s+)*-f)", re.MULTILINE
+    r"^[ \t]*Exec\w+\s*=.*(getty\b.*(--autologin|\s-a)[\s=]|\blogin\s+(\S+\s+)*-f)", re.MULTILINE
 )
-ON_A_TERMINAL = re.compile(r"^\s*StandardInput\s*=\s*tty", re.MULTILINE)
-SHELL = re.compile(r"^\s*ExecStart\s*=[-@:+!]*(/usr)?/bin/(ba|da|z|k)?sh(\s+-l)?\s*$", re.MULTILINE)
+ON_A_TERMINAL = re.compile(r"^[ \t]*StandardInput\s*=\s*tty", re.MULTILINE)
+SHELL = re.compile(
+    r"^[ \t]*ExecStart\s*=[-@:+!]*(/usr)?/bin/(ba|da|z|k)?sh(\s+-l)?\s*$", re.MULTILINE
+)
 WORDS = ("systemd.debug_shell", "rd.systemd.debug_shell")
 
 

@@ -17,7 +17,9 @@ from imagebuilder.root import Root
 
 SSHD = "/usr/sbin/sshd"
 CONFIG, FOLDER = "/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d"
-ADDRESS = re.compile(r"^\s*Match\b.*\bAddress\s+!?([0-9A-Fa-f.:]+)", re.MULTILINE | re.IGNORECASE)
+ADDRESS = re.compile(
+    r"^[ \t]*Match\b.*\bAddress\s+!?([0-9A-Fa-f.:]+)", re.MULTILINE | re.IGNORECASE
+)
 # Reserved for documentation (RFC 5737), so no rule matches it.
 SOMEWHERE = "203.0.113.1"
 # With a temporary key, because sshd needs a host key and an image has none.

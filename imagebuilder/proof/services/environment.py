@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.cmdline import CMDLINE, kernel_words
+from imagebuilder.proof.quotes import split_words
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, read_config
 from imagebuilder.root import Root
@@ -136,7 +136,7 @@ def pairs_of(text: str) -> Iterator[tuple[str, str]]:
 
 def unquoted(text: str) -> list[str]:
     try:
-        return shlex.split(text)
+        return split_words(text)
     except ValueError:
         return text.split()
 

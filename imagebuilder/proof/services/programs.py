@@ -21,7 +21,7 @@ COMPILED = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR
 EXEC, NO_EXEC = "ExecPaths", "NoExecPaths"
 # A command whose failure is ignored, or which runs outside of the namespace: "special executable
 # prefixes" of systemd.service(5).
-EXEMPT = r"^\s*{key}\s*=\s*[@:|!-]*[+-][@:|!+-]*{program}(\s|$)"
+EXEMPT = r"^[ \t]*{key}\s*=\s*[@:|!-]*[+-][@:|!+-]*{program}(\s|$)"
 # Types whose programs report to systemd, and the one that has ended when a watchdog would begin
 # (systemd.service(5), Type=).
 WAITED_FOR = ("notify", "notify-reload")

@@ -16,7 +16,7 @@ from imagebuilder.root import Root
 # Read by pam_env(8), by shells, and by systemd for the services of a user.
 FILES = ("/etc/environment", "/etc/profile")
 FOLDERS = ("/usr/lib/environment.d/*.conf", "/etc/environment.d/*.conf", "/etc/profile.d/*.sh")
-ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(?P<name>\w+)=(?P<value>.*)$", re.MULTILINE)
+ASSIGNMENT = re.compile(r"^[ \t]*(?:export\s+)?(?P<name>\w+)=(?P<value>.*)$", re.MULTILINE)
 WHO = "everybody who logs in"
 NPU, XRT = "amdxdna", "xrt"
 

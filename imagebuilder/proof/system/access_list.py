@@ -16,12 +16,12 @@ from imagebuilder.root import Root
 
 PAM = "/etc/pam.d"
 ASKS = re.compile(
-    r"^\s*account\s+(required|requisite|\[[^\]\n]*default=(bad|die)[^\]\n]*\])\s+"
+    r"^[ \t]*account\s+(required|requisite|\[[^\]\n]*default=(bad|die)[^\]\n]*\])\s+"
     r"(\S*/)?pam_access\.so\b(?P<arguments>.*)$",
     re.MULTILINE,
 )
 INCLUDES = re.compile(
-    r"^\s*(?:@include|account\s+(?:include|substack))\s+(?P<name>[\w-]+)", re.MULTILINE
+    r"^[ \t]*(?:@include|account\s+(?:include|substack))\s+(?P<name>[\w-]+)", re.MULTILINE
 )
 OTHER_FILE = re.compile(r"\baccessfile=(?P<path>/\S+)")
 LISTS = ("/etc/security/access.conf", "/etc/security/access.d/*.conf")
@@ -96,10 +96,17 @@ def refusing(rules: list[AccessRule], user: str, groups: frozenset[str]) -> Acce
 
 
 def names(listed: tuple[str, ...], user: str, groups: frozenset[str]) -> bool:
-    """Whether a list of users has an account: by its name, a group, ALL, and not after EXCEPT."""
-    which = listed.index(EXCEPT) if EXCEPT in listed else len(listed)
-    those, without = listed[:which], listed[which + 1 :]
+    """Whether a list of users has an account: by its name, a group, ALL, and not after EXCEPT.
+
+    `A EXCEPT B EXCEPT C` has those of A that are not in `B EXCEPT C`.
+    """
     meant = {"ALL", user, *(f"({group})" for group in groups), *groups}
-    # A group of users of NIS, and a user on one machine: not known here.
-    unknown = any(word.startswith("@") or "@" in word for word in those)
-    return (unknown or bool(meant & set(those))) and not (without and names(without, user, groups))
+    lists: list[list[str]] = [[]]
+    for word in listed:
+        lists.append([]) if word == EXCEPT else lists[-1].append(word)
+    found = False
+    for those in reversed(lists):
+        # A group of users of NIS, and a user on one machine: not known here.
+        unknown = any("@" in word for word in those)
+        found = (unknown or bool(meant & set(those))) and not found
+    return found

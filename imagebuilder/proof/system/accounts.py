@@ -35,7 +35,7 @@ from imagebuilder.root import Root
 
 DAY = 86_400
 HOST_KEY = re.compile(
-    r"^\s*HostKey[\s=]+\S*_(rsa|ecdsa|ed25519)_key\s*$", re.MULTILINE | re.IGNORECASE
+    r"^[ \t]*HostKey[\s=]+\S*_(rsa|ecdsa|ed25519)_key\s*$", re.MULTILINE | re.IGNORECASE
 )
 # By the kind of the key: how the names of its algorithms begin.
 ALGORITHMS = {"rsa": ("rsa-sha2-", "ssh-rsa"), "ecdsa": ("ecdsa-",), "ed25519": ("ssh-ed25519",)}

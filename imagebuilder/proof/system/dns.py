@@ -18,7 +18,7 @@ from imagebuilder.root import Root
 
 FALSE = ("no", "false", "0", "off")
 # Lines of .network files and their drop-ins that give an interface its own choice.
-OF_INTERFACE = re.compile(r"^\s*(DNSOverTLS\s*=\s*(no|opportunistic)|DNS\s*=.*#)", re.MULTILINE)
+OF_INTERFACE = re.compile(r"^[ \t]*(DNSOverTLS\s*=\s*(no|opportunistic)|DNS\s*=.*#)", re.MULTILINE)
 
 
 def prove_stub(subject: Subject, startup: Startup) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ FILES = {
     "netfilter-persistent.service": ("/etc/iptables/rules.v4", "/etc/iptables/rules.v6"),
     "iptables.service": ("/etc/sysconfig/iptables", "/etc/iptables/iptables.rules"),
 }
-INCLUDE = re.compile(r"^\s*include\s+[\"'](?P<path>[^\"']+)[\"']", re.MULTILINE)
+INCLUDE = re.compile(r"^[ \t]*include\s+[\"'](?P<path>[^\"']+)[\"']", re.MULTILINE)
 COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
 # A chain of incoming packets that drops what no rule accepts.
 DROPS = re.compile(
@@ -45,8 +45,8 @@ OPEN = re.compile(
 MOST_FILES = 50
 UFW, UFW_CONFIG, UFW_DEFAULTS = "ufw.service", "/etc/ufw/ufw.conf", "/etc/default/ufw"
 UFW_RULES = ("/etc/ufw/user.rules", "/etc/ufw/before.rules")
-UFW_ON = re.compile(r"^\s*ENABLED=[\"']?yes", re.MULTILINE | re.IGNORECASE)
-UFW_DROPS = re.compile(r"^\s*DEFAULT_INPUT_POLICY=[\"']?(DROP|REJECT)\b.*$", re.MULTILINE)
+UFW_ON = re.compile(r"^[ \t]*ENABLED=[\"']?yes", re.MULTILINE | re.IGNORECASE)
+UFW_DROPS = re.compile(r"^[ \t]*DEFAULT_INPUT_POLICY=[\"']?(DROP|REJECT)\b.*$", re.MULTILINE)
 # Rules that ufw writes: of all packages from somewhere, and of ports of TCP.
 UFW_ACCEPTS = re.compile(r"^-A ufw-user-input (-s \S+ )?-j ACCEPT$", re.MULTILINE)
 UFW_OPENS = re.compile(

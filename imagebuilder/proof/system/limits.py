@@ -15,7 +15,7 @@ from imagebuilder.proof.system import SAY
 # The slices of all users together, and of each.
 FILES = ("user.slice", "user.slice.d/*.conf", "user-.slice.d/*.conf", "user@.service.d/*.conf")
 LIMIT = re.compile(
-    r"^\s*(?P<said>(?P<key>MemoryMax|MemoryHigh|CPUQuota|TasksMax|AllowedCPUs)\s*=\s*"
+    r"^[ \t]*(?P<said>(?P<key>MemoryMax|MemoryHigh|CPUQuota|TasksMax|AllowedCPUs)\s*=\s*"
     r"(?P<value>\S+))\s*$",
     re.MULTILINE,
 )

@@ -13,9 +13,9 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
 MOST = 64 << 10  # bytes of a file of settings
-LIBRARY = re.compile(r"(?<![\w./*$-])(?P<path>/(?!/)[\w./+@-]+\.so(\.\d+)*)(?![\w./*])")
+LIBRARY = re.compile(r"(?<![\w./*$+@-])(?P<path>/(?!/)[\w./+@-]+\.so(\.\d+)*)(?![\w./*])")
 # Said of a library that may be missing: by Slurm, PAM, rsyslog and others.
-OPTIONAL = re.compile(r"\boptional\b|^\s*-")
+OPTIONAL = re.compile(r"\boptional\b|^[ \t]*-")
 COMMENT = re.compile(r"\s*([#;]|//)")
 # What other questions read, or nothing reads.
 ELSEWHERE = re.compile(

@@ -34,7 +34,7 @@ ERROR = re.compile(
     re.MULTILINE,
 )
 # Which algorithms programs get, if they do not ask for others (fips_module(7)).
-PROPERTIES = re.compile(r"^\s*default_properties\s*=\s*(?P<value>[^#\n]*[^#\s])", re.MULTILINE)
+PROPERTIES = re.compile(r"^[ \t]*default_properties\s*=\s*(?P<value>[^#\n]*[^#\s])", re.MULTILINE)
 # Modules of others may look for their device when they load, and there is none in the sandbox.
 MODULES = ("/usr/lib/*/ossl-modules/*.so", "/usr/lib/*/engines-*/*.so")
 OWN = frozenset(("legacy", "fips", "afalg", "capi", "loader_attic", "padlock"))

@@ -26,7 +26,7 @@ SLEEPS = {
 ENDS = frozenset(("poweroff", "halt", "reboot", "kexec", "soft-reboot", "factory-reset"))
 FALSE = ("no", "false", "0", "off")
 # The unit that a timer starts, if not its namesake.
-STARTS = re.compile(r"^\s*Unit\s*=\s*(\S+)", re.MULTILINE)
+STARTS = re.compile(r"^[ \t]*Unit\s*=\s*(\S+)", re.MULTILINE)
 NEVER = re.compile(r"0+\s*\w*|infinity")
 
 

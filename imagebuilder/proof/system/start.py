@@ -76,7 +76,7 @@ NUMBER = re.compile(r"\s--[\w.-]*port[ =](?P<port>\d{2,5})\s")
 TELLS = re.compile(r"HOST|LISTEN|ADDR|BIND", re.IGNORECASE)
 ANYWHERE = re.compile(r"(https?://)?(0\.0\.0\.0|\[::\]|\*)?:(?P<port>\d{2,5})/?")
 LOCAL = re.compile(r"(^|[\s=/])(127\.|localhost|\[?::1)")
-SSHD = re.compile(r"^\s*Port\s+(\d+)", re.IGNORECASE | re.MULTILINE)
+SSHD = re.compile(r"^[ \t]*Port\s+(\d+)", re.IGNORECASE | re.MULTILINE)
 FILES_OF_SSHD = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 
 

@@ -25,6 +25,7 @@ from imagebuilder.folders import matching
 from imagebuilder.image.types import COMMIT, MANIFEST, read_image
 from imagebuilder.process import check_tools
 from imagebuilder.publish.channel.gate import check_reason, pass_gate
+from imagebuilder.publish.channel.move import check_channel
 from imagebuilder.publish.find import changing
 from imagebuilder.publish.publish import drop_leftovers, publish
 from imagebuilder.publish.release.repo import (
@@ -140,6 +141,7 @@ class LocalTree:
     @contextmanager
     def arrival(self, image: ImageRef, order: Order, ui: Ui) -> Iterator[LocalArrival]:
         """A temporary repository for an image.  Raises WorkError if it may not become stable."""
+        check_channel(order.channel)
         check_reason(order.untested)
         tree = make_tree(self.tree.path)
         if not order.untested:

@@ -23,8 +23,9 @@ from imagebuilder.proof.access.udev import read_rules
 from imagebuilder.proof.code.prove import INTEL, read_content
 from imagebuilder.proof.kernel.modules import read_module
 from imagebuilder.proof.privileges.sudo import find_rules
-from imagebuilder.proof.services.sessions import ASSIGNMENT
+from imagebuilder.proof.services.sessions import ASSIGNMENT, session_environment
 from imagebuilder.proof.system.firewall import DROPS
+from imagebuilder.proof.system.named import LIBRARY
 from imagebuilder.root import Root
 from tests.fixtures import elf as fixtures
 from tests.unit.proof.trees import Content, Link, make_tree
@@ -161,3 +162,20 @@ def test_nor_do_many_empty_lines_and_hooks(tmp_path: Path) -> None:
     assert not DROPS.search("hook input " * 20_000)
     assert process_time() - start < 1
     assert root.text("/etc/y") == "\n \n"
+
+
+@pytest.mark.parametrize(
+    "text", ["A='" + "x" * 4_000_000 + "'\n", "\n" * 400_000, "A=" + "y" * 4_000_000 + "\n"]
+)
+def test_variables_of_logins_take_no_time(tmp_path: Path, text: str) -> None:
+    root = make_tree(tmp_path, {"/etc/environment": text})
+    started = process_time()
+    session_environment(root)
+    assert process_time() - started < 5
+
+
+def test_paths_in_settings_take_no_time() -> None:
+    started = process_time()
+    assert not LIBRARY.search("@/" * 32_000)
+    assert not LIBRARY.search("/a" * 32_000)
+    assert process_time() - started < 5

@@ -32,6 +32,8 @@ def told(root: Path, files: dict[str, Content]) -> list[tuple[Level, str]]:
         ("-:ALL EXCEPT (wheel):ALL", True),
         ("-:ALL EXCEPT (wheel):ALL EXCEPT LOCAL", True),
         ("+:(staff):ALL\n-:ALL:ALL", False),
+        ("+:ALL EXCEPT root ops EXCEPT ops:ALL\n-:ALL:ALL", False),
+        (f"+:ALL {'EXCEPT root ops ' * 2001}:ALL\n-:ALL:ALL", True),
         ("+:root:10.0.0.0/8\n-:ALL:ALL", False),
         ("-:ALL EXCEPT ops:ALL", False),
         ("-:ALL:ALL EXCEPT 10.0.0.0/8", False),

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words with quotes, as shells, systemd and PAM separate them."""
+
+from __future__ import annotations
+
+import shlex
+
+# No program can be given a longer word (MAX_ARG_STRLEN, execve(2)), and shlex takes a time that
+# grows with the square of a word's length: minutes for 4 MB.
+MOST_CHARACTERS = 128 << 10
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text.  Raises ValueError for quotes that are not closed, and a long text."""
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError("longer than what a program can be given")
+    return shlex.split(text)
