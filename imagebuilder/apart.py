@@ -16,7 +16,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from imagebuilder.errors import ImagebuilderError, WorkError
 
@@ -101,14 +101,16 @@ def carry_out(
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != us:
         return
+    # Ctrl-C reaches this process too, and then who waits ends it: two exceptions at once would say
+    # so with a traceback.  The programs of the work end with it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+        signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, hardest = resource.getrlimit(resource.RLIMIT_CPU)
     soft = cpu_seconds if hardest == resource.RLIM_INFINITY else min(cpu_seconds, hardest)
     resource.setrlimit(resource.RLIMIT_CPU, (soft, hardest))
     # Whoever waits may be gone.
-    with suppress(KeyboardInterrupt, BrokenPipeError):
+    with suppress(BrokenPipeError):
         try:
             result = work(lambda news: writing.send(SentApart(news, last=False)))
             writing.send(SentApart(result, last=True))
@@ -116,7 +118,3 @@ def carry_out(
             raise
         except (ImagebuilderError, OSError) as error:
             writing.send(error)
-
-
-def interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt

@@ -44,7 +44,7 @@ FORMS = (
     ("bearer token", r"(?i)\b(?:bearer|basic)\s+(?P<secret>(?=\S*\d)[\w.~+/-]{16,}=*)"),
     ("password for curl", r"\bcurl\b.*\s(?:-u|-U|--user|--proxy-user)[\s=]*['\"]?[^\s:'\"$]+:"
      r"(?P<secret>[^\s'\"$]+)"),
-    ("password for curl", r"^[ \t]*(?:-u\s+|--(?:proxy-)?user[\s=]+|(?:proxy-)?user\s*[=:]\s*)"
+    ("password for curl", r"^[^\S\n]*(?:-u\s+|--(?:proxy-)?user[\s=]+|(?:proxy-)?user\s*[=:]\s*)"
      r"['\"]?[^\s:'\"=]+:(?P<secret>[^\s'\"$]{3,})"),
     ("password of ipmitool", r"\bipmi\w+\b.*\s-[pP]\s*['\"]?(?P<secret>[^\s'\"$]+)"),
     ("password of sshpass", r"\bsshpass\s+-p\s*['\"]?(?P<secret>[^\s'\"$]+)"),
@@ -60,10 +60,10 @@ FORMS = (
      r"(?P<secret>[\w/-]*(?=[\w-]*\d)[\w-]{16,})"),
     ("pre-shared key", r":\s*(?:PSK|XAUTH|EAP|RSA)\s+(?P<secret>\"[^\"]+\")"),
     ("WireGuard key", r"\b(?:Private|Preshared)Key\s*=\s*(?P<secret>[A-Za-z0-9+/]{42,44}=?)"),
-    ("password", r"^[ \t]*(?:bindpw|rootpw|requirepass|masterauth|password|secret)\s+"
+    ("password", r"^[^\S\n]*(?:bindpw|rootpw|requirepass|masterauth|password|secret)\s+"
      r"(?P<secret>\S+)$"),
     ("password of netrc", r"\blogin\s+\S+\s+password\s+(?P<secret>\S+)"),
-    ("systemd credential", r"^[ \t]*SetCredential=[^:]+:(?P<secret>\S.*)"),
+    ("systemd credential", r"^[^\S\n]*SetCredential=[^:]+:(?P<secret>\S.*)"),
     ("password in XML", r"(?i)<(?:\w*password|\w*secret|\w*token)>(?P<secret>[^<\s]+)</"),
 )  # fmt: skip
 # Every form and every setting contains one of these; other lines are skipped.

@@ -59,7 +59,7 @@ def settle(upper: Path, below: Sequence[Path]) -> Changes:
                 f"the step left a file of {info.st_size >> 30} GiB, and at most "
                 f"{MOST_MAPPED >> 30} are read",
                 where=f"/{path.relative_to(upper)}",
-                hint="make it smaller, or on the node; truncate(1) makes large ones of nothing",
+                hint="make it smaller, or when the node boots; a sparse file counts in full",
             )
         elif strip_bookkeeping(path) and path != upper:
             name = os.fspath(path.relative_to(upper))

@@ -101,3 +101,21 @@ def test_it_ends_with_whoever_waits(number: signal.Signals) -> None:
             return
         time.sleep(0.1)
     pytest.fail("the process is still there")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_without_a_word(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An exception in the middle of a lock's work came out as another one, and as a traceback."""
+
+    def work(tell: Callable[[int], None]) -> None:
+        tell(os.getpid())
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            raise RuntimeError("release unlocked lock") from None
+
+    with pytest.raises(WorkError, match="the work ended unexpectedly"):
+        run_apart("the work", work, lambda pid: os.kill(pid, number))
+    assert capfd.readouterr().err == ""

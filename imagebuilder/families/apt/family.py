@@ -56,7 +56,7 @@ SITE_FILES = (
 )  # fmt: skip
 IN_ADDRESS = rb"://[^\s/:@'\"]+:[^\s/@'\"]+@"
 SECRETS = (
-    SecretFile("apt password", r"/etc/apt/auth\.conf(\.d/.+)?", rb"(?m)^[ \t]*[^#\s]"),
+    SecretFile("apt password", r"/etc/apt/auth\.conf(\.d/.+)?", rb"(?m)^[^\S\n]*[^#\s]"),
     SecretFile("apt proxy password", r"/etc/apt/apt\.conf(\.d/.+)?", IN_ADDRESS),
     SecretFile("apt source password", r"/etc/apt/sources\.list(\.d/.+)?", IN_ADDRESS),
 )

@@ -20,7 +20,7 @@ from imagebuilder.recipe.expectations import Device, Service
 
 NPU = ("/dev/accel/",)
 CARD = tuple(dict.fromkeys(begin for begins in OPENS.values() for begin in begins))
-# Libraries that a program needs which computes with them alone, by the begin of their names.
+# Libraries that a program needs which computes with them alone, by the beginning of their names.
 RUNTIMES = {
     "libcuda.so": OPENS["cuda"],
     "libcudart.so": OPENS["cuda"],

@@ -61,10 +61,8 @@ def prove_logs(root: Root, service: SiteService, mounts: list[SiteMount]) -> Ite
         for key, value in service_lines(root.text(unit_file)):
             found = TO_FILE.fullmatch(value) if key in OUTPUTS else None
             if found and in_memory(mounts, found["path"]) and not is_rotated(root, found["path"]):
-                what = (
-                    f"{service.name} writes to {found['path']}, in the node's memory, and nothing "
-                )
-                what += "shortens it"
+                what = f"{service.name} writes to {found['path']}, in the node's memory, and "
+                what += "nothing shortens it"
                 where = Evidence(unit_file, "Service", said=f"{key}={value}")
                 hint = f"remove {key}=: the journal keeps to its limit; or rotate the file"
                 yield SAY.warning(what, where, hint=hint)

@@ -80,7 +80,7 @@ def environment(root: Root, unit: Unit) -> dict[str, str]:
 
 
 def split(text: str) -> list[str]:
-    """The words of a text with quotes; none if a quote is not closed."""
+    """The words of a text with quotes; none if a quote is not closed, or of a long text."""
     try:
         return split_words(text)
     except ValueError:

@@ -25,8 +25,8 @@ INCLUDES = re.compile(
 )
 OTHER_FILE = re.compile(r"\baccessfile=(?P<path>/\S+)")
 LISTS = ("/etc/security/access.conf", "/etc/security/access.d/*.conf")
-# Origins that no login over the network has.
 EXCEPT = "EXCEPT"
+# Origins that no login over the network has.
 HERE = re.compile(r"LOCAL|tty\S*|cron|crond|:\S*")
 
 
