@@ -80,10 +80,6 @@ class Ui:
         colour = interactive and not env.get("NO_COLOR")
         return cls(stream, verbose=verbose, interactive=interactive, colour=colour)
 
-    def telling(self, *, verbose: bool) -> Ui:
-        """A ui on the same stream, with or without details."""
-        return Ui(self.stream, verbose=verbose, interactive=self.interactive, colour=self.colour)
-
     @contextmanager
     def step(self, title: str) -> Iterator[StepLine]:
         """Print one line with the step's time when it ends or fails."""

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
-from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.cli.names import AsJson, TreeOption, typed_tree
 from imagebuilder.cli.nodes import print_edited
 from imagebuilder.tree import DEFAULT_TREE
 
@@ -26,13 +24,12 @@ no unknown machine has requested an address
   You can also run imagebuilder adopt MAC with the address on its label."""
 
 
-def complete_mac(incomplete: str) -> list[str]:
+def complete_mac(context: typer.Context, incomplete: str) -> list[str]:
     """MAC addresses of DHCP clients that start so."""
     from imagebuilder.nodes.evidence.dhcp_clients import read_dhcp_clients
-    from imagebuilder.tree import Tree
 
-    tree = Tree(Path(os.environ.get("IMAGEBUILDER_TREE") or DEFAULT_TREE))
-    return [client.mac for client in read_dhcp_clients(tree) if client.mac.startswith(incomplete)]
+    clients = read_dhcp_clients(typed_tree(context))
+    return [client.mac for client in clients if client.mac.startswith(incomplete)]
 
 
 def discover(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson = False) -> None:

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_group
+from typer.main import get_command, get_group
+
+from imagebuilder.cli.context import Project, State, Verbose
 
 # MODULE.FUNCTION or MODULE.APP of this package.  To import all of them and to read their options
 # took a sixth of a build that has nothing to do.
@@ -60,7 +62,29 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
         app.command(name, rich_help_panel=panel, hidden=not panel)(found)
     command = get_group(app).commands[name]
     assert isinstance(command, (TyperCommand, TyperGroup))
+    add_global(command)
     return command
+
+
+def add_global(command: TyperCommand | TyperGroup) -> None:
+    """Let a command, or every command of a group, take the global options as well.
+
+    Not from environment variables, which would then replace an option before the command.
+    """
+    if isinstance(command, TyperGroup):
+        for below in command.commands.values():
+            assert isinstance(below, (TyperCommand, TyperGroup))
+            add_global(below)
+        return
+    app = typer.Typer(add_completion=False)
+    app.command()(take_global)
+    for option in get_command(app).params:
+        option.envvar = None
+        command.params.append(option)
+
+
+def take_global(state: State = None, project: Project = None, verbose: Verbose = False) -> None:
+    del state, project, verbose  # their callbacks keep them
 
 
 class Commands(TyperGroup):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command needs: settings and ui from the global options, and output of results."""
+"""What every command needs: the global options, settings and ui from them, output of results."""
 
 from __future__ import annotations
 
@@ -8,18 +8,84 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
-from imagebuilder.settings import Settings
+from imagebuilder.settings import Settings, load_settings
 from imagebuilder.ui import Ui, table
 from imagebuilder.untrusted import presentable
 
+GLOBAL_OPTIONS = "Global options"
 
-@dataclass(frozen=True)
+
+@dataclass
 class Context:
-    settings: Settings
-    ui: Ui
+    """The global options as far as they are read; settings and ui are made when first used."""
+
+    state: Path | None = None
+    project: Path | None = None
+    verbose: bool = False
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Raises InputError as load_settings does."""
+        return load_settings(
+            os.environ, state=self.state, project=self.project, verbose=self.verbose
+        )
+
+    @cached_property
+    def ui(self) -> Ui:
+        return Ui.for_stream(sys.stderr, os.environ, verbose=self.verbose)
+
+
+def keep(
+    context: typer.Context, option: typer.CallbackParam, value: Path | bool | None
+) -> Path | bool | None:
+    """Note a global option; one after the command counts more than one before it."""
+    common = context.ensure_object(Context)
+    if value and option.name:
+        setattr(common, option.name, value)
+    return value
+
+
+State = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="IMAGEBUILDER_STATE",
+        readable=False,  # checked when it is used
+        callback=keep,
+        expose_value=False,
+        rich_help_panel=GLOBAL_OPTIONS,
+        help="Folder for layers, images and logs.",
+    ),
+]
+Project = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="IMAGEBUILDER_PROJECT",
+        readable=False,
+        callback=keep,
+        expose_value=False,
+        rich_help_panel=GLOBAL_OPTIONS,
+        help="Folder with recipes/ and overlays/.",
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        "-v",
+        callback=keep,
+        expose_value=False,
+        rich_help_panel=GLOBAL_OPTIONS,
+        help="Print more details, such as the output of each step.",
+    ),
+]
 
 
 def wants_colour() -> bool:

@@ -3,25 +3,22 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from imagebuilder.cli.context import Context, print_json, print_text
-from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.cli.names import AsJson, TreeOption, typed_tree
 from imagebuilder.tree import DEFAULT_TREE
 
 
-def complete_name(incomplete: str) -> list[str]:
+def complete_name(context: typer.Context, incomplete: str) -> list[str]:
     """Nodes and published profiles of the tree with this prefix."""
     from imagebuilder.errors import ImagebuilderError
     from imagebuilder.nodes.load import load_nodes
     from imagebuilder.nodes.references import find_profiles
-    from imagebuilder.tree import Tree
 
-    tree = Tree(Path(os.environ.get("IMAGEBUILDER_TREE") or DEFAULT_TREE))
+    tree = typed_tree(context)
     try:
         names = {*find_profiles(tree), *(node.name for node in load_nodes(tree).nodes)}
     except (ImagebuilderError, OSError):

@@ -24,8 +24,8 @@ from imagebuilder.rootkind import Format
 from imagebuilder.tree import DEFAULT_TREE
 
 
-def complete_side(incomplete: str) -> list[str]:
-    return sorted({*complete_image(incomplete), *complete_release(incomplete)})
+def complete_side(context: typer.Context, incomplete: str) -> list[str]:
+    return sorted({*complete_image(context, incomplete), *complete_release(context, incomplete)})
 
 
 Side = Annotated[

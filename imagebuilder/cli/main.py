@@ -8,7 +8,6 @@ import io
 import os
 import signal
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -16,11 +15,9 @@ import typer
 
 from imagebuilder import __version__
 from imagebuilder.cli.commands import Commands
-from imagebuilder.cli.context import Context
+from imagebuilder.cli.context import Project, State, Verbose
 from imagebuilder.cli.sudo import run_as_root
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, RootError
-from imagebuilder.settings import load_settings
-from imagebuilder.ui import Ui
 from imagebuilder.untrusted import fit, presentable
 
 NO_SPACE = (
@@ -60,37 +57,16 @@ def show_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    context: typer.Context,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="IMAGEBUILDER_STATE",
-            readable=False,  # checked when it is used
-            help="Folder for layers, images and logs.",
-        ),
-    ] = None,
-    project: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="IMAGEBUILDER_PROJECT",
-            readable=False,
-            help="Folder with recipes/ and overlays/.",
-        ),
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more details.")] = False,
+    state: State = None,
+    project: Project = None,
+    verbose: Verbose = False,
     version: Annotated[
         bool,
         typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Options that every command has."""
-    del version
-    if context.resilient_parsing or "--help" in sys.argv or "-h" in sys.argv:
-        return
-    context.obj = Context(
-        load_settings(os.environ, state=state, project=project, verbose=verbose),
-        Ui.for_stream(sys.stderr, os.environ, verbose=verbose),
-    )
+    """Options of the program; the first three may also come after the command."""
+    del state, project, verbose, version  # their callbacks keep them
 
 
 def main() -> None:

@@ -3,33 +3,31 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from imagebuilder.cli.context import Context
 from imagebuilder.rootkind import Format
-from imagebuilder.tree import DEFAULT_TREE
+from imagebuilder.tree import DEFAULT_TREE, Tree
 
 
-def complete_profile(incomplete: str) -> list[str]:
+def complete_profile(context: typer.Context, incomplete: str) -> list[str]:
     from imagebuilder.errors import ImagebuilderError
     from imagebuilder.recipe.variant import offer_profiles
-    from imagebuilder.settings import load_settings
 
     try:
-        return offer_profiles(incomplete, load_settings(os.environ))
+        return offer_profiles(incomplete, context.ensure_object(Context).settings)
     except ImagebuilderError:
         return []
 
 
-def complete_base(incomplete: str) -> list[str]:
+def complete_base(context: typer.Context, incomplete: str) -> list[str]:
     from imagebuilder.errors import ImagebuilderError
-    from imagebuilder.settings import load_settings
 
     try:
-        bases = load_settings(os.environ).find_bases()
+        bases = context.ensure_object(Context).settings.find_bases()
     except ImagebuilderError:
         return []
     return [base for base in bases if base.startswith(incomplete)]
@@ -41,27 +39,30 @@ def complete_engine(incomplete: str) -> list[str]:
     return [engine for engine in ENGINES if engine.startswith(incomplete)]
 
 
-def complete_image(incomplete: str) -> list[str]:
+def complete_image(context: typer.Context, incomplete: str) -> list[str]:
     """Images of the store with this prefix, as profile@version, and their profiles."""
     from imagebuilder.errors import ImagebuilderError
-    from imagebuilder.settings import load_settings
     from imagebuilder.store.repository import Store
 
     try:
-        images = Store(load_settings(os.environ).state / "store").images()
+        images = Store(context.ensure_object(Context).settings.state / "store").images()
     except (ImagebuilderError, OSError):
         return []
     names = {i.name for i in images} | {i.profile for i in images}
     return sorted(n for n in names if n.startswith(incomplete))
 
 
-def complete_release(incomplete: str) -> list[str]:
+def typed_tree(context: typer.Context) -> Tree:
+    """The tree of a command that is being completed."""
+    return Tree(Path(context.params.get("tree") or DEFAULT_TREE))
+
+
+def complete_release(context: typer.Context, incomplete: str) -> list[str]:
     """Releases of the tree with this prefix, as profile@version, and their profiles."""
     from imagebuilder.folders import matching
-    from imagebuilder.tree import Tree
 
-    tree = Tree(Path(os.environ.get("IMAGEBUILDER_TREE") or DEFAULT_TREE))
-    found = [(p.parent.name, p.name) for p in matching(tree.http / "releases", "*/*")]
+    releases = typed_tree(context).http / "releases"
+    found = [(p.parent.name, p.name) for p in matching(releases, "*/*")]
     names = {f"{profile}@{version}" for profile, version in found} | {p for p, _ in found}
     return sorted(name for name in names if name.startswith(incomplete))
 

@@ -110,9 +110,6 @@ def build(
         typer.Option("--offline", help="Use only the lock and the package pool, without network."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the output of every step.")
-    ] = False,
     keep_failed: Annotated[
         bool, typer.Option("--keep-failed", help="Keep the tree of a failed step.")
     ] = False,
@@ -130,11 +127,10 @@ def build(
 
     common: Context = context.obj
     profile = chosen(profile, common, base, engine)
-    ui = common.ui.telling(verbose=verbose or common.ui.verbose)
     options = BuildOptions(
         locked=locked or offline, offline=offline, keep_failed=keep_failed, dry_run=dry_run
     )
-    done = build_profile(profile, common.settings, ui, options)
+    done = build_profile(profile, common.settings, common.ui, options)
     if done.image is None:
         print_json(plan_json(done.plan)) if json else print_plan(done.plan, explain=False)
     elif json:

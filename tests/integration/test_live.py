@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from imagebuilder.cli.context import Context
 from imagebuilder.cli.live import live_app
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
@@ -24,6 +23,7 @@ from imagebuilder.process import run
 from imagebuilder.settings import Settings
 from imagebuilder.tree import Tree, make_tree
 from imagebuilder.ui import Ui
+from tests.commands import context_of
 
 pytestmark = pytest.mark.root
 
@@ -208,7 +208,7 @@ def test_the_commands(tmp_path: Path) -> None:
 
     def call(*words: str) -> tuple[int, str, str]:
         said = io.StringIO()
-        given = Context(settings, Ui(said))
+        given = context_of(settings, said)
         done = CliRunner().invoke(live_app, [*words, "--tree", str(tmp_path / "tree")], obj=given)
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception

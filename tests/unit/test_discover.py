@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,8 +17,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from imagebuilder.cli.adopt import adopt, complete_mac, discover
-from imagebuilder.cli.context import Context
+from imagebuilder.cli.adopt import adopt, discover
 from imagebuilder.discover import best_profiles, propose_name
 from imagebuilder.errors import InputError
 from imagebuilder.image.types import encode_image
@@ -25,11 +26,12 @@ from imagebuilder.nodes.evidence.report_log import parse_seen_report
 from imagebuilder.nodes.evidence.seen import Seen, merge
 from imagebuilder.nodes.evidence.strangers import add_strangers
 from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.process import run
 from imagebuilder.recipe.cards import shipped_cards
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.settings import Settings
 from imagebuilder.tree import ReleaseName, Tree
-from imagebuilder.ui import Ui
+from tests.commands import context_of
 from tests.images import IMAGE
 from tests.unit.nodes_world import MAC1, MAC2, move_channel, node_tree
 
@@ -77,7 +79,7 @@ def call(tree: Tree, said: io.StringIO) -> Call:
     def run(*words: str) -> Result:
         env = {"IMAGEBUILDER_TREE": str(tree.path), "COLUMNS": "100"}
         return CliRunner().invoke(
-            app, words, obj=Context(settings, Ui(said)), env=env, catch_exceptions=False
+            app, words, obj=context_of(settings, said), env=env, catch_exceptions=False
         )
 
     return run
@@ -191,10 +193,19 @@ def test_a_running_machine_is_asked_over_ssh(
     assert "  profile: rx\n" in call("adopt", MAC2, "--ssh", "root@10.77.0.130").stdout
 
 
-def test_macs_are_completed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IMAGEBUILDER_TREE", str(tree.path))
-    assert complete_mac("52:54") == [MAC2]
-    assert complete_mac("00:") == []
+def test_macs_are_completed(tree: Tree) -> None:
+    def complete(start: str) -> list[str]:
+        words = ["imagebuilder", "adopt", "--tree", os.fspath(tree.path), start]
+        env = {
+            **os.environ,
+            "_IMAGEBUILDER_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(words),
+            "COMP_CWORD": "4",
+        }
+        return run([sys.executable, "-m", "imagebuilder.cli.main"], env=env).stdout.split()
+
+    assert complete("52:54") == [MAC2]
+    assert complete("00:") == []
 
 
 @pytest.mark.parametrize(

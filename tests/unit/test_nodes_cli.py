@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from imagebuilder.cli.context import Context
 from imagebuilder.cli.nodes import nodes_app
 from imagebuilder.errors import InputError
 from imagebuilder.settings import Settings
 from imagebuilder.tree import Tree
-from imagebuilder.ui import Ui
+from tests.commands import context_of
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 
 Call = Callable[..., Result]
@@ -41,7 +40,7 @@ def nodes(tree: Tree, said: io.StringIO) -> Call:
     def call(*words: str) -> Result:
         env = {"IMAGEBUILDER_TREE": str(tree.path), "COLUMNS": "100"}
         return CliRunner().invoke(
-            nodes_app, words, obj=Context(settings, Ui(said)), env=env, catch_exceptions=False
+            nodes_app, words, obj=context_of(settings, said), env=env, catch_exceptions=False
         )
 
     return call

@@ -15,6 +15,7 @@ from imagebuilder.cli.main import run as run_program
 from imagebuilder.process import Completed
 
 Program = Callable[..., Completed]
+Complete = Callable[[str], list[str]]
 
 
 @pytest.fixture
@@ -48,6 +49,21 @@ def program(
     yield call
     for number, handler in saved.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def complete(program: Program, monkeypatch: pytest.MonkeyPatch) -> Complete:
+    """`complete(line)`: what the shell offers for its last word, which may be empty."""
+
+    def call(line: str) -> list[str]:
+        words = ["imagebuilder", *line.split(" ")]
+        with monkeypatch.context() as given:
+            given.setenv("_IMAGEBUILDER_COMPLETE", "complete_bash")
+            given.setenv("COMP_WORDS", " ".join(words))
+            given.setenv("COMP_CWORD", str(len(words) - 1))
+            return program().stdout.split()
+
+    return call
 
 
 @pytest.fixture

@@ -16,12 +16,11 @@ from typer.core import TyperGroup, TyperOption
 import imagebuilder
 from imagebuilder import __version__
 from imagebuilder.cli.commands import COMMANDS
-from imagebuilder.cli.names import complete_base, complete_engine, complete_image, complete_profile
 from imagebuilder.image.types import encode_image
 from imagebuilder.process import run
 from tests.commands import load_program
 from tests.images import IMAGE
-from tests.unit.cli.conftest import Program
+from tests.unit.cli.conftest import Complete, Program
 
 NAMES = sorted(name for name, (panel, place) in COMMANDS.items() if panel and place.endswith(name))
 # They do something, or print a document: everything else lists, and programs may want to read it.
@@ -213,26 +212,64 @@ def test_schema(program: Program) -> None:
     assert "overlays" in json.dumps(json.loads(program("schema").stdout))
 
 
-def test_completion_of_profiles(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert complete_profile("g") == ["generic", "grand"]
-    assert complete_profile("gr") == ["grand"]
-    assert complete_profile("x") == []
+def test_completion_of_profiles(
+    project: Path, complete: Complete, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert complete("plan g") == ["generic", "grand"]
+    assert complete("plan gr") == ["grand"]
+    assert complete("plan x") == []
     (project / "recipes/bases/thin.yaml").write_text("")
-    assert complete_profile("grand.t") == ["grand.thin"]
-    assert complete_base("t") == ["thin"]
-    assert complete_engine("debo") == ["debootstrap"]
+    assert complete("plan grand.t") == ["grand.thin"]
+    assert complete("plan grand --base t") == ["thin"]
+    assert complete("plan grand --engine debo") == ["debootstrap"]
     monkeypatch.setenv("IMAGEBUILDER_PROJECT", "/nonexistent")
-    assert complete_profile("") == []
-    assert complete_base("") == []
+    assert complete("plan ") == []
+    assert complete("plan grand --base ") == []
+    for line in (f"--project {project} plan gra", f"plan --project {project} gra"):
+        assert complete(line) == ["grand"]
 
 
 def test_completion_of_images(
-    project: Path, fake_ostree: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    project: Path,
+    complete: Complete,
+    fake_ostree: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert complete_image("") == []
-    fake_ostree("exit 1")
+    assert complete("show ") == []
+    state = fake_ostree("exit 1")
     versions = [f"demo@2026010{number}000000-{digest * 8}" for number, digest in enumerate("ab")]
-    assert complete_image("de") == ["demo", *versions]
-    assert complete_image("demo@20260101") == versions[1:]
-    monkeypatch.setenv("IMAGEBUILDER_PROJECT", os.fspath(project / "nonexistent"))
-    assert complete_image("") == []
+    assert complete("show de") == ["demo", *versions]
+    assert complete("show demo@20260101") == versions[1:]
+    monkeypatch.setenv("IMAGEBUILDER_STATE", os.fspath(project / "nonexistent"))
+    assert complete("show de") == []
+    assert complete(f"show --state {state} demo@20260101") == versions[1:]
+
+
+def test_completion_in_a_tree(tmp_path: Path, complete: Complete) -> None:
+    (tmp_path / "http/releases/demo/20260100000000-aaaaaaaa").mkdir(parents=True)
+    for command in ("promote", "drift"):
+        assert complete(f"{command} d") == []
+        assert "demo" in complete(f"{command} --tree {tmp_path} d")
+
+
+def test_global_options_before_and_after_the_command(
+    project: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one counts, and each counts more than its variable."""
+    other = project / "other"
+    (other / "recipes").mkdir(parents=True)
+    (other / "recipes/odd.yaml").write_text("")
+
+    def origins(*words: str) -> set[str]:
+        return {
+            one["name"] for one in json.loads(program(*words).stdout) if "project" in one["origin"]
+        }
+
+    assert origins("profiles", "--json") == {"generic", "grand"}
+    assert origins("--project", str(other), "profiles", "--json") == {"odd"}
+    assert origins("profiles", "--project", str(other), "--json") == {"odd"}
+    assert origins("--project", "/nonexistent", "profiles", "--project", str(other), "--json") == {
+        "odd"
+    }
+    monkeypatch.delenv("IMAGEBUILDER_PROJECT")
+    assert origins("profiles", "--project", str(other), "--json") == {"odd"}
