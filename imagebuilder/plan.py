@@ -20,7 +20,7 @@ from enum import StrEnum
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.families.protocol import Packages
 from imagebuilder.families.registry import family_of
-from imagebuilder.lock.types import Lock, LockedPackage
+from imagebuilder.lock.types import Lock, LockedLayer, LockedPackage
 from imagebuilder.playbook.step import playbook_steps
 from imagebuilder.reasons import LayerRecord, differences
 from imagebuilder.recipe.expectations import plain
@@ -185,32 +185,26 @@ def name_version(epoch: int, identity: Json) -> str:
 
 def make_steps(recipe: Recipe, lock: Lock) -> list[Step]:
     """The steps of `recipe` but the last, in order; the leaf stands behind its parent."""
-    base = recipe.base
-    steps: list[Step] = [
-        BootstrapStep(
-            base=base.name,
-            engine=base.engine,
-            family=family_of(base),
-            first=packages_of(base, lock.layer("").packages, lock.layer("").epoch),
-            epoch=lock.layer("").epoch,
-        )
-    ]
-    for overlay in recipe.initrd_overlays:
-        steps.extend(packages_steps(recipe, overlay, lock))
-    for overlay in recipe.initrd_overlays:
-        steps.extend(build_steps(recipe, overlay, lock, initrd_epoch(recipe, lock)))
-    steps.append(initrd_step(recipe, lock))
-    later = recipe.overlays[len(recipe.initrd_overlays) :]
-    for overlay in later:
-        steps.extend(packages_steps(recipe, overlay, lock))
+    base, locked = recipe.base, {layer.overlay: layer for layer in lock.layers}
+    early = recipe.initrd_overlays
+    later = recipe.overlays[len(early) :]
+    initrd_epoch = locked[early[-1].name if early else ""].epoch
     epoch = lock.layers[-1].epoch
+    steps: list[Step] = [bootstrap_step(base, locked[""])]
+    for overlay in early:
+        steps.extend(packages_steps(base, locked[overlay.name]))
+    for overlay in early:
+        steps.extend(build_steps(recipe, overlay, locked[overlay.name], initrd_epoch))
+    steps.append(initrd_step(recipe, initrd_epoch))
     for overlay in later:
-        steps.extend(build_steps(recipe, overlay, lock, epoch))
+        steps.extend(packages_steps(base, locked[overlay.name]))
+    for overlay in later:
+        steps.extend(build_steps(recipe, overlay, locked[overlay.name], epoch))
     rules = tuple(rule for overlay in recipe.overlays for rule in overlay.prune)
     if rules:
         steps.append(PruneStep(rules, epoch=epoch))
     for overlay in recipe.overlays:
-        steps.extend(python_steps(overlay, lock))
+        steps.extend(python_steps(overlay, locked[overlay.name]))
     slim = slim_step(recipe, epoch)
     if slim is not None:
         steps.append(slim)
@@ -263,24 +257,25 @@ def packages_of(base: Base, packages: tuple[LockedPackage, ...], epoch: int) -> 
     return Packages(base.suite, base.architecture, packages, base.path_excludes, epoch)
 
 
-def packages_steps(recipe: Recipe, overlay: Overlay, lock: Lock) -> list[Step]:
+def bootstrap_step(base: Base, layer: LockedLayer) -> BootstrapStep:
+    """The first layer of an image."""
+    first = packages_of(base, layer.packages, layer.epoch)
+    return BootstrapStep(base.name, base.engine, family_of(base), first, epoch=layer.epoch)
+
+
+def packages_steps(base: Base, layer: LockedLayer) -> list[Step]:
     """The packages of one overlay; none when it adds none."""
-    layer = lock.layer(overlay.name)
     if not layer.packages:
         return []
-    return [
-        PackagesStep(
-            overlay=overlay.name,
-            family=family_of(recipe.base),
-            added=packages_of(recipe.base, layer.packages, layer.epoch),
-            epoch=layer.epoch,
-        )
-    ]
+    added = packages_of(base, layer.packages, layer.epoch)
+    return [PackagesStep(layer.overlay, family_of(base), added, epoch=layer.epoch)]
 
 
-def build_steps(recipe: Recipe, overlay: Overlay, lock: Lock, epoch: int) -> list[BuildStep]:
+def build_steps(
+    recipe: Recipe, overlay: Overlay, layer: LockedLayer, epoch: int
+) -> list[BuildStep]:
     """What is built aside for one overlay, in its order."""
-    locked = {build.name: build for build in lock.layer(overlay.name).builds}
+    locked = {build.name: build for build in layer.builds}
     return [
         BuildStep(
             overlay=overlay.name,
@@ -298,21 +293,15 @@ def build_steps(recipe: Recipe, overlay: Overlay, lock: Lock, epoch: int) -> lis
     ]
 
 
-def initrd_step(recipe: Recipe, lock: Lock) -> InitrdStep:
+def initrd_step(recipe: Recipe, epoch: int) -> InitrdStep:
     """The initrd, made from the base and the recipe's `initrd_overlays`."""
     overlays = recipe.initrd_overlays
     files = tuple(f for o in overlays for f in all_files(o) if is_boot_file(f.target))
-    return InitrdStep(recipe.base.kernel, files, epoch=initrd_epoch(recipe, lock))
+    return InitrdStep(recipe.base.kernel, files, epoch=epoch)
 
 
-def initrd_epoch(recipe: Recipe, lock: Lock) -> int:
-    overlays = recipe.initrd_overlays
-    return lock.layer(overlays[-1].name if overlays else "").epoch
-
-
-def python_steps(overlay: Overlay, lock: Lock) -> list[PythonStep]:
+def python_steps(overlay: Overlay, layer: LockedLayer) -> list[PythonStep]:
     """The virtual environments of one overlay, in its order."""
-    layer = lock.layer(overlay.name)
     locked = {python.path: python for python in layer.python}
     return [
         PythonStep(overlay.name, env.interpreter, locked[env.path], epoch=layer.epoch)
