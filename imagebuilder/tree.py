@@ -78,14 +78,15 @@ class ReleaseName:
         return f"{self.profile}@{self.version}"
 
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+# A profile or a version, wherever it is read; recipe/rules.py is stricter with new ones.
+NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}"
 # What OSTree ignores among refs, and what lies beside a root under its name.
 TAKEN = re.compile(r"tmp\..*|.*\.(squashfs|erofs)")
 
 
 def is_name(text: str) -> bool:
     """Whether this can be a profile or a version: the name of a folder, a ref and part of a URL."""
-    return bool(NAME.fullmatch(text)) and not TAKEN.fullmatch(text)
+    return bool(re.fullmatch(NAME, text)) and not TAKEN.fullmatch(text)
 
 
 def check_name(text: str) -> str:

@@ -4,17 +4,13 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 
 from imagebuilder.errors import Fault
 from imagebuilder.folders import matching
 from imagebuilder.nodes.types import LIVE, LOCAL, Menu, Node
 from imagebuilder.recipe.validate import quote, suggest
-from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, ReleaseName, Tree
-
-# Names that are used as labels in iPXE scripts and in URLs.
-FIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
+from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, ReleaseName, Tree, is_name
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ def find_profiles(tree: Tree) -> tuple[str, ...]:
 def find_versions(tree: Tree, profile: str) -> tuple[str, ...]:
     """Versions of a profile in the order of publication, the newest last."""
     folder = tree.http / "releases" / profile
-    found = (p.name for p in folder.glob("*") if p.is_dir() and FIT.fullmatch(p.name))
+    found = (p.name for p in folder.glob("*") if p.is_dir() and is_name(p.name))
     releases = (ReleaseName(profile, version) for version in found)
     return tuple(r.version for r in sorted(releases, key=lambda r: (tree.published(r), r)))
 
@@ -109,7 +105,7 @@ def subfolders_of(tree: Tree, kind: str, pattern: str) -> tuple[str, ...]:
     """The complete folders of http/KIND with something that matches `pattern`, sorted."""
     folder = tree.http / kind
     names = {path.relative_to(folder).parts[0] for path in matching(folder, pattern)}
-    return tuple(sorted(name for name in names if FIT.fullmatch(name)))
+    return tuple(sorted(name for name in names if is_name(name)))
 
 
 def node_problem(tree: Tree, node: Node) -> Problem | None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """iPXE scripts as texts, from the templates in pxe/: the entry, a node's own, the menu.
 
-Their values are checked (check.py, references.FIT): no name or word has a special meaning in iPXE.
+Their values are checked (check.py, tree.is_name): no name or word has a special meaning in iPXE.
 The settings that the scripts share are in docs/nodes.md.
 """
 

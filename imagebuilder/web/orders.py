@@ -18,15 +18,15 @@ from imagebuilder.decode import describe, validate
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.process import paste
+from imagebuilder.tree import NAME
 from imagebuilder.web.roles import Role
 
 MOST_NODES = 1000  # words that name nodes
 MOST_NAMED = 5  # in a sentence
 NODE = r"^[A-Za-z0-9@][A-Za-z0-9@:._!&,^+\[\]-]{0,199}$"
-PART = "[A-Za-z0-9][A-Za-z0-9.+_-]{0,127}"
 NodeWord = Annotated[str, Field(pattern=NODE)]
-ReleaseWord = Annotated[str, Field(pattern=f"^({PART}(@{PART})?)?$")]
-ProfileWord = Annotated[str, Field(pattern=f"^({PART})?$")]
+ReleaseWord = Annotated[str, Field(pattern=f"^({NAME}(@{NAME})?)?$")]
+ProfileWord = Annotated[str, Field(pattern=f"^({NAME})?$")]
 OptionalNodes = Annotated[str, Field(pattern=f"^({NODE[1:-1]})?$")]
 BatchWord = Annotated[str, Field(pattern=r"^([0-9]{1,5}%?)?$")]
 HINT = "/api/v1/openapi.json says what each verb needs"

@@ -20,6 +20,7 @@ from imagebuilder.nodes.evidence.health_report import LINE, sign
 from imagebuilder.nodes.evidence.readings import LIMITS
 from imagebuilder.nodes.evidence.seen import HealthReport, read_seen
 from imagebuilder.nodes.evidence.usage import FEW_REPORTS, find_usage, note_reports
+from imagebuilder.recipe.rules import NAME
 from imagebuilder.tree import ReleaseName, Tree, make_tree
 from tests.integration.published import memory_folder
 from tests.unit.web_log import boots, report_line, secret_of, ticket_line, write_log
@@ -74,6 +75,18 @@ def test_what_a_node_says_of_itself_is_on_record(tree: Tree) -> None:
     assert found == HealthReport("missing device", "no µ\\x1b[2J", BOOT, 100.0, AT)
     again = health(tree, told(uptime="700.00"), time=LATER)
     assert again == HealthReport("ok", "3 checks passed", BOOT, 700.0, LATER)
+
+
+@pytest.mark.parametrize("profile", ["A", "gpu_nodes", "rx7600xt.ubuntu-24.04", "0", "a" * 64])
+def test_of_a_profile_with_any_name_that_a_recipe_may_have(profile: str) -> None:
+    assert NAME.pattern.fullmatch(profile)
+    with memory_folder() as top:
+        made = make_tree(top / "tree")
+        made.nodes_file.write_text(NODES.replace("demo", profile))
+        made.release(ReleaseName(profile, "1")).mkdir(parents=True)
+        boots(made, MAC, f"{profile}/1", name="n1")
+        note_reports(made)
+        assert health(made, told(release=f"{profile}@1")) is not None
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from imagebuilder.fleet.ssh import SSH_FAILED, Said, run_on
 from imagebuilder.fleet.state import Condition
 from imagebuilder.fleet.status import addresses_of, last_seen, observe
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.tree import STABLE, Tree
+from imagebuilder.tree import NAME, STABLE, Tree
 
 SECONDS = 20.0
 QUERY = ("cat", "/proc/sys/kernel/random/boot_id", "/etc/os-release")
-IMAGE = re.compile(r"^IMAGE_(ID|VERSION)=\"?([A-Za-z0-9_.+-]{1,128})\"?$", re.MULTILINE)
+IMAGE = re.compile(rf"^IMAGE_(ID|VERSION)=\"?({NAME})\"?$", re.MULTILINE)
 WITH_HEALTH = (RolloutStage.CHECKING, RolloutStage.RETURNING)
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from imagebuilder.nodes.evidence.readings import READINGS, parse_readings, render_readings
-from imagebuilder.nodes.evidence.seen import MAC, PROFILE, VERSION, HealthReport
+from imagebuilder.nodes.evidence.seen import MAC, HealthReport
 from imagebuilder.nodes.evidence.tickets import Tickets
-from imagebuilder.tree import ReleaseName
+from imagebuilder.tree import NAME, ReleaseName
 from imagebuilder.untrusted import fit
 
 MOST_WORDS = 600  # bytes of the words as they are sent
@@ -28,7 +28,7 @@ QUOTED = r"(?:[A-Za-z0-9_.~-]|%[0-9A-F]{2})"
 LINE = re.compile(
     (
         rf"/report/health\?(?P<told>node=(?P<mac>{MAC.pattern})"
-        rf"&release=(?P<profile>{PROFILE})@(?P<version>{VERSION})"
+        rf"&release=(?P<profile>{NAME})@(?P<version>{NAME})"
         r"&boot=(?P<boot>[0-9a-f-]{36})&uptime=(?P<uptime>[0-9]{1,9}\.[0-9]{2})"
         rf"&verdict=(?P<verdict>[a-z]{{1,20}}(?:%20[a-z]{{1,20}}){{0,3}})"
         rf"&words=(?P<words>{QUOTED}{{0,{MOST_WORDS}}})"

@@ -23,13 +23,12 @@ from imagebuilder.nodes.config import ID, TICKET
 from imagebuilder.nodes.evidence.seen import (
     MAC,
     PCI,
-    PROFILE,
-    VERSION,
     DamagedRecordError,
     Seen,
     parse_record,
     read_bounded,
 )
+from imagebuilder.tree import NAME
 from imagebuilder.untrusted import parse_request
 
 PIECE = 4 * 1024**2  # bytes that are read at a time
@@ -42,7 +41,7 @@ LINE = re.compile(
 )  # fmt: skip
 REPORT = re.compile(
     rf"/report/(?:(?:{TICKET}|(?P<secret>{SECRET}))/)?(?:(?P<given>{ID.pattern})/)?"
-    rf"(?P<profile>{PROFILE})/(?P<version>{VERSION})"
+    rf"(?P<profile>{NAME})/(?P<version>{NAME})"
 )
 SCRIPT = re.compile(rb"/nodes/((?:[0-9a-f]{2}-){5}[0-9a-f]{2})/boot\.ipxe")
 WITH_HEALTH = b"/report/health?"

@@ -25,13 +25,11 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.files import write_file
 from imagebuilder.nodes.evidence.readings import READINGS
-from imagebuilder.tree import ReleaseName, Tree
+from imagebuilder.tree import NAME, ReleaseName, Tree
 from imagebuilder.untrusted import fit
 
 T = TypeVar("T")
 MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
-# The names that recipes and the store allow; none of them is a path.
-PROFILE, VERSION = r"[a-z0-9][a-z0-9.+-]*", r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
 # PCI ids of cards that may compute, such as `1002:7480,8086:56a0`, or a word for none.
 NO_CARDS = "none"
 PCI = re.compile(rf"[0-9a-f]{{4}}:[0-9a-f]{{4}}(?:,[0-9a-f]{{4}}:[0-9a-f]{{4}})*|{NO_CARDS}")
@@ -80,8 +78,8 @@ class Seen:
 
     mac: Annotated[str, matching(MAC.pattern)]
     node: Annotated[str, matching(r"[A-Za-z0-9.-]*")]
-    profile: Annotated[str, matching(PROFILE)]
-    version: Annotated[str, matching(VERSION)]
+    profile: Annotated[str, matching(NAME)]
+    version: Annotated[str, matching(NAME)]
     address: Annotated[str, matching(r"[0-9A-Fa-f.:]*")]
     stage: AnyText
     root: AnyText
