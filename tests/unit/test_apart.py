@@ -57,6 +57,17 @@ def test_what_never_ends_is_ended() -> None:
         run_apart("the work", lambda _: re.match("(a*)*b", "a" * 40), cpu_seconds=1)
 
 
+def test_what_takes_all_memory_is_ended() -> None:
+    def work(_: Tell) -> int:
+        taken = [bytes(1 << 20)]
+        while len(taken) < 4096:
+            taken.append(bytes(1 << 20))
+        return len(taken)
+
+    with pytest.raises(WorkError, match="the work took more than 512 MiB of memory, and was ended"):
+        run_apart("the work", work, memory=512 << 20)
+
+
 def test_a_parser_that_fails_takes_only_its_process_with_it() -> None:
     def work(_: Tell) -> bytes:
         faulthandler.disable()  # which pytest turns on

@@ -258,6 +258,7 @@ def slow_patterns(root: Path) -> list[str]:
         if path.parts[0] == "imagebuilder"
         for number, line in enumerate(text.splitlines(), 1)
         if r"^\s*" in line
+        or r"^\s+" in line
         or (path.parts[1] == "proof" and path.name != "quotes.py" and "shlex.split" in line)
     ]
 
@@ -462,6 +463,7 @@ PLANTED = (
     (package_managers_elsewhere, "imagebuilder/a.py", "def f(debs: Path): ...\n"),
     (package_managers_elsewhere, "imagebuilder/a.py", "from x import parse_deb822\n"),
     (slow_patterns, "imagebuilder/a.py", 'A = r"^\\s*a="\n'),
+    (slow_patterns, "imagebuilder/a.py", 'A = r"^\\s+a="\n'),
     (slow_patterns, "imagebuilder/proof/a.py", "import shlex\nshlex.split(text)\n"),
     (metaphors_in_names, "imagebuilder/door.py", "import os\n"),
     (metaphors_in_names, "imagebuilder/a.py", "class NodeNews: ...\n"),

@@ -19,7 +19,7 @@ from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 FOLDERS = ("/etc/slurm", "/etc/slurm-llnl")
-SETTING = re.compile(r"(?P<key>\w+)\s*=\s*(?P<value>\S+)")
+SETTING = re.compile(r"(?<!\w)(?P<key>\w+)\s*=\s*(?P<value>\S+)")
 MEMLOCK = str(8 << 20)  # the kernel's default, for what systemd starts
 # Of systemd before 256, which could still mount the old hierarchies.
 UNIFIED = "systemd.unified_cgroup_hierarchy"

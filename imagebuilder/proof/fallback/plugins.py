@@ -22,7 +22,7 @@ from imagebuilder.recipe.model_engine import DevicesModel
 MISSING = re.compile(
     r"^[ \t]*(?P<name>\S+) => not found|undefined symbol: (?P<symbol>[^\s,]+)", re.M
 )
-DEVICE = re.compile(r"^\s+(?P<name>[A-Za-z]+\d+): (?P<what>.*)$", re.M)
+DEVICE = re.compile(r"^[ \t]+(?P<name>[A-Za-z]+\d+): (?P<what>.*)$", re.M)
 SOFTWARE = ("llvmpipe", "swiftshader", "lavapipe", "softpipe")
 
 

@@ -37,7 +37,7 @@ TRUST = ("/etc/hosts.equiv", "/etc/ssh/shosts.equiv")
 REPORTED = "passwordauthentication"  # among all settings
 # Printed on one line for each name.
 LISTS = ("allowusers", "allowgroups", "denyusers", "denygroups")
-KEY = re.compile(r"^[^#\n]*\b(ssh-|ecdsa-|sk-)\S+\s+AAAA", re.MULTILINE)
+KEY = re.compile(r"^[^#\n]*\b(ssh-|ecdsa-|sk-)[\w.@-]{1,64}[ \t]+AAAA", re.MULTILINE)
 
 
 @dataclass(frozen=True)

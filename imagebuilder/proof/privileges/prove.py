@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import fnmatch
-import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.privileges.accounts import find_accounts, group_names
@@ -38,6 +38,7 @@ LISTENING = {"ListenStream": "tcp", "ListenDatagram": "udp"}
 # An address with a port, as systemd prints it; a path is no port.
 LISTENS = re.compile(r"(?P<address>\[[^\]]*\]|[0-9.]*):?(?P<port>\d+)(\s.*)?")
 LOOPBACK = ("127.", "[::1]")
+PATH_MAX = 4096  # linux/limits.h
 say = Say(Question.PRIVILEGES)
 
 
@@ -119,13 +120,14 @@ def preloaded(root: Root) -> frozenset[str]:
 
 
 def with_parents(paths: Iterable[str]) -> frozenset[str]:
-    """Paths with the folders above them."""
-    return frozenset(each for path in paths for each in (path, *parents_of(path)))
+    """Absolute paths, with one slash where several are written, and the folders above them.
 
-
-def parents_of(path: str) -> Iterator[str]:
-    while (path := posixpath.dirname(path)) != "/":
-        yield path
+    Others are none that the kernel takes, or are looked for in several folders (ld.so.preload).
+    """
+    taken = [path for path in paths if path.startswith("/") and len(path) < PATH_MAX]
+    whole = {PurePosixPath("/", *path.split("/")) for path in taken}
+    above = {folder for path in whole for folder in path.parents} - {PurePosixPath("/")}
+    return frozenset(map(str, whole | above))
 
 
 def granted_by(subject: Subject, one: Privilege) -> str:

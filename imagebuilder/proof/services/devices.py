@@ -26,7 +26,7 @@ from imagebuilder.proof.subject import Subject
 
 PYTHON = "PYTHONPATH"
 SEARCH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
-RESOLVED = re.compile(r"^\s+(?P<name>\S+) => (?P<path>/\S+)", re.MULTILINE)
+RESOLVED = re.compile(r"^[ \t]+(?P<name>\S+) => (?P<path>/\S+)", re.MULTILINE)
 REMOVE = "remove that variable where it is set"
 
 

@@ -75,6 +75,7 @@ ADDRESS = re.compile(r"\s--[\w.-]*(ip|host|address|interface)[ =](0\.0\.0\.0|\[?
 NUMBER = re.compile(r"\s--[\w.-]*port[ =](?P<port>\d{2,5})\s")
 TELLS = re.compile(r"HOST|LISTEN|ADDR|BIND", re.IGNORECASE)
 ANYWHERE = re.compile(r"(https?://)?(0\.0\.0\.0|\[::\]|\*)?:(?P<port>\d{2,5})/?")
+MOST_LINE = 4096  # characters of a command that are searched
 LOCAL = re.compile(r"(^|[\s=/])(127\.|localhost|\[?::1)")
 SSHD = re.compile(r"^[ \t]*Port\s+(\d+)", re.IGNORECASE | re.MULTILINE)
 FILES_OF_SSHD = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
@@ -282,7 +283,7 @@ def prove_listeners(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 def listened_port(words: Sequence[str]) -> str:
     """The port that a command line opens for other machines, "" if it says none."""
-    line = f"{' '.join(words)} "
+    line = f"{' '.join(words)} "[:MOST_LINE]
     found = None if LOCAL.search(line) else SERVES.search(line)
     if found is None and ADDRESS.search(line):
         found = NUMBER.search(line)

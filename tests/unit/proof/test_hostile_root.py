@@ -20,12 +20,14 @@ from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.database import read_shipped
 from imagebuilder.limited import MOST_READ, UnpackError, unpack_gz, unpack_xz, unpack_zst
 from imagebuilder.proof.access.udev import read_rules
+from imagebuilder.proof.clusters.slurm import SETTING
 from imagebuilder.proof.code.prove import INTEL, read_content
 from imagebuilder.proof.kernel.modules import read_module
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.services.sessions import ASSIGNMENT, session_environment
 from imagebuilder.proof.system.firewall import DROPS
 from imagebuilder.proof.system.named import LIBRARY
+from imagebuilder.proof.system.start import listened_port
 from imagebuilder.root import Root
 from tests.fixtures import elf as fixtures
 from tests.unit.proof.trees import Content, Link, make_tree
@@ -179,3 +181,10 @@ def test_paths_in_settings_take_no_time() -> None:
     assert not LIBRARY.search("@/" * 32_000)
     assert not LIBRARY.search("/a" * 32_000)
     assert process_time() - started < 5
+
+
+def test_long_lines_take_no_time_that_grows_with_their_square() -> None:
+    started = process_time()
+    assert SETTING.search("a" * 400_000) is None
+    assert listened_port(["/usr/bin/x", "--" * 200_000 + "-bind"]) == ""
+    assert process_time() - started < 20

@@ -147,6 +147,15 @@ def test_a_pager_is_as_good_as_a_shell(tmp_path: Path) -> None:
     assert [(one.name, one.minor) for one in found] == [("w", False), ("v", True)]
 
 
+@pytest.mark.parametrize(
+    "path", ["libjemalloc.so.2", "//usr/lib/x.so", "/", "", "a/../b", "/a" * 100_000]
+)
+def test_folders_above_any_path_come_to_an_end(path: str) -> None:
+    found = with_parents([path])
+    assert found <= {"/usr/lib/x.so", "/usr/lib", "/usr", "/"}
+    assert with_parents(["/usr//lib/x.so"]) == {"/usr/lib/x.so", "/usr/lib", "/usr"}
+
+
 def test_what_every_program_loads(tmp_path: Path) -> None:
     root = make_tree(tmp_path, {"/etc/ld.so.preload": "/home/me/lib/a.so /usr/lib/b.so\n"})
     assert {"/home/me/lib/a.so", "/home/me", "/usr/lib"} <= with_parents(preloaded(root))
