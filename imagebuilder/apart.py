@@ -102,7 +102,7 @@ def most_memory() -> int:
 def ended(name: str, status: int, cpu_seconds: int) -> WorkError:
     """The error of a process that ended without a result."""
     if status == -signal.SIGXCPU:
-        what = f"{name} took more than {cpu_seconds} s of processor time, and was ended"
+        what = f"{name} took more than {cpu_seconds} s of processor time, and was stopped"
         return WorkError(what, hint=MADE)
     how = signal.strsignal(-status) if status < 0 else f"exit status {status}"
     hint = "if there was enough memory, please report it, with what it printed and the recipe"

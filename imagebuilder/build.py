@@ -82,7 +82,7 @@ def build(
             except ImagebuilderError:
                 if keep_failed:
                     keep(work, failed_tree(plan, site))
-                    ui.note(f"imagebuilder shell --failed {name} looks into {work}, which is kept")
+                    ui.note(f"kept {work}; to look into it, run imagebuilder shell --failed {name}")
                 raise
             draft = draft_image(recipe, lock, plan, settings.state, store, work)
             with ui.step("prove") as step:

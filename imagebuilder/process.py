@@ -123,7 +123,8 @@ def run(
             try:
                 done = capture(command, environment, cwd, source, ask, seconds, group=group)
             except SaidError:
-                what = f"`{fit(paste(argv))}` printed more than {MOST_SAID >> 20} MiB: ended"
+                what = f"`{fit(paste(argv))}` printed more than {MOST_SAID >> 20} MiB, and "
+                what += "was stopped"
                 raise WorkError(what, hint="run it by hand to see what it prints") from None
         else:
             sink: Sink

@@ -57,7 +57,7 @@ def check_roots_alone(folder: Path) -> None:
             kept = found.st_mode & stat.S_ISVTX and number > 0
             if found.st_uid != 0 or (found.st_mode & writers and not kept):
                 raise HostError(
-                    f"others than root may change {each}, so root writes nothing there for them",
+                    f"users other than root may change {each}, so root writes nothing there",
                     where=os.fspath(folder),
                     hint="choose a folder that root alone may change, such as /srv/netboot",
                 )

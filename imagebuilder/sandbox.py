@@ -190,7 +190,7 @@ def check_sandbox(state: Path) -> None:
     if done.status != 0:
         said = done.stderr.strip().splitlines()
         raise HostError(
-            f"no sandbox starts here: {said[-1] if said else f'exit status {done.status}'}",
+            f"cannot start a sandbox here: {said[-1] if said else f'exit status {done.status}'}",
             where=os.fspath(there),
             hint="a sandbox needs Linux 5.19 or newer, user namespaces (sysctl "
             "user.max_user_namespaces above 0; a container may forbid them: build on the host or "

@@ -158,7 +158,7 @@ def become_root_inside() -> None:
 def hold(table: Table, argv: list[str], words: int, answers: int) -> int:
     """The holder: makes the namespaces, starts process 1, and returns its exit status."""
     if libc.unshare(CLONE_NEWUSER) != 0:  # its words are of a disk without space
-        raise OSError(0, "the kernel gives no user namespace", "user.max_user_namespaces")
+        raise OSError(0, "cannot make a user namespace", "user.max_user_namespaces")
     os.write(answers, b"\n")
     await_word(words)  # the ids are mapped
     become_root_inside()
@@ -246,7 +246,7 @@ class SandboxHolder:
             for name in ("uid_map", "gid_map"):
                 write_text(f"/proc/{self.pid}/{name}", f"0 {SHIFT} {USERS}\n")
         except OSError as error:
-            raise OSError(error.errno, "the kernel maps no users for a sandbox", name) from error
+            raise OSError(error.errno, "cannot map users for a sandbox", name) from error
         self.go()
         self.first = int(self.answer())
         self.user = self.namespace("user")

@@ -45,16 +45,14 @@ def status(
     nodes: OptionalNodes = None,
     ask: Annotated[
         bool,
-        typer.Option("--ask", help="Ask nodes for their health over ssh; not their last report."),
+        typer.Option("--ask", help="Ask nodes for their health over ssh instead of using reports."),
     ] = False,
     no_health: Annotated[
-        bool, typer.Option("--no-health", help="Show the states of nodes alone.")
+        bool, typer.Option("--no-health", help="Do not show the health of nodes.")
     ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
     every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="Time between two looks of --watch.")
+        float, typer.Option(metavar="SECONDS", min=1, help="Interval of --watch.")
     ] = 5,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -113,7 +111,7 @@ def run_on_nodes(
         list[str], typer.Argument(metavar="NODES -- COMMAND", help=f"{NODES} Then the command.")
     ],
     timeout: Annotated[
-        float | None, typer.Option(min=1, help="Seconds until a node is given up.")
+        float | None, typer.Option(min=1, help="Seconds to wait for each node.")
     ] = None,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,

@@ -211,7 +211,7 @@ def run_limited(where: str, argv: Sequence[str]) -> str:
 
 def unknown_to(scheduler: str, names: Sequence[str], hint: str) -> InputError:
     what = f"{scheduler} does not know {fold(names)}"
-    return InputError(what, hint=f"{hint}; it has to use the names of nodes.yaml")
+    return InputError(what, hint=f"{hint}; it must use the node names of nodes.yaml")
 
 
 def each(names: Sequence[str], ask: Callable[[str], str]) -> dict[str, str]:

@@ -47,7 +47,8 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
         try:
             chosen |= {*map(str, NodeSet(word, resolver=resolver))}
         except (NodeSetException, GroupResolverError) as error:
-            raise InputError(f"{quote(word)} is no set of nodes: {error}", hint=SUCH_AS) from error
+            what = f"{quote(word)} is not a set of nodes: {error}"
+            raise InputError(what, hint=SUCH_AS) from error
     if not nodes.nodes:
         raise InputError(NO_NODES, hint=ADD_ONE)
     known = [node.name for node in nodes.nodes]
@@ -86,12 +87,12 @@ def count_names(word: str, known: int) -> int:
             try:
                 many *= sum(map(count_range, token["ranges"].split(",")))
             except ValueError as error:
-                what = f"{quote(word)} is no set of nodes: {error}"
+                what = f"{quote(word)} is not a set of nodes: {error}"
                 raise InputError(what, hint=SUCH_AS) from error
         elif WIDE.search(token[0]):
             many *= max(known, 1)
     if end != len(word):
-        raise InputError(f"{quote(word)} is no set of nodes: a bracket is missing", hint=SUCH_AS)
+        raise InputError(f"{quote(word)} is not a set of nodes: a bracket is missing", hint=SUCH_AS)
     return count + many
 
 
@@ -99,7 +100,7 @@ def count_range(text: str) -> int:
     """Raises ValueError."""
     found = RANGE.fullmatch(text)
     if not found:
-        raise ValueError(f"{quote(text)} is no range such as 0-3")
+        raise ValueError(f"{quote(text)} is not a range such as 0-3")
     first, last = int(found[1]), int(found[2] or found[1])
     if last < first:
         raise ValueError(f"{quote(text)} ends before it begins")
@@ -126,7 +127,7 @@ def no_nodes(names: Sequence[str], known: Sequence[str]) -> Iterator[Fault]:
         hint = suggest(name, known) or LIST
         yield Fault("", f"no node named {quote(name)}", hint)
     if (more := len(names) - SHOWN) > 0:
-        yield Fault("", f"{more:,} more names are of no node", LIST)
+        yield Fault("", f"{more:,} more names match no node", LIST)
 
 
 def groups_of(nodes: Nodes) -> dict[str, list[str]]:

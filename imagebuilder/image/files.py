@@ -119,7 +119,7 @@ def only_once(listed: Iterable[tuple[str, File]]) -> dict[str, File]:
             raise WorkError(
                 "cannot be compared: the root has another name or link that imitates it",
                 where=fit(path),
-                hint="look for names with line ends (imagebuilder shell): find / -name $'*\\n*'",
+                hint="look for names with newlines (imagebuilder shell): find / -name $'*\\n*'",
             )
         found[path] = file
     return found

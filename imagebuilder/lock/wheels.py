@@ -325,10 +325,10 @@ def download(
             )  # fmt: skip
         except SlowError as error:
             raise HostError(
-                f"the package index sent {pace.patience}: gave up "
+                f"the package index sent {pace.patience}: gave up on "
                 f"{format_count(len(wheels), 'wheel')}, such as {wheels[-1].filename}",
                 where=where,
-                hint=f"run the command again, complete files were kept; or {NETWORK_HINT}",
+                hint=f"run the command again (complete files were kept), or {NETWORK_HINT}",
             ) from error
     if done.status != 0:
         raise download_error(done, where)

@@ -211,7 +211,7 @@ def put(tree: Tree, names: Collection[str], old: Written, before: Nodes, new: Wr
         )
     if read_nodes_file(tree).decode("utf-8-sig") != old.text:
         raise OvertakenError(
-            "was changed by somebody else in this moment; nothing was written",
+            "was changed by somebody else at the same time; nothing was written",
             where=os.fspath(tree.nodes_file),
             hint="run the command again",
         )

@@ -107,13 +107,13 @@ def send_to_relay(mail: str, relay: str) -> None:
     except TimeoutError:
         raise DeliveryError(f"{relay}: did not answer within {SECONDS:.0f} s", retry=True) from None
     except ValueError:
-        raise DeliveryError(f"{relay}: is no mail server", retry=False) from None
+        raise DeliveryError(f"{relay}: is not a mail server", retry=False) from None
     except (smtplib.SMTPException, OSError) as error:
         what = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise DeliveryError(f"{relay}: did not take it: {what}", retry=True) from None
+        raise DeliveryError(f"{relay}: did not accept the message: {what}", retry=True) from None
     if refused:
         named = ", ".join(f"{who} ({code})" for who, (code, _) in sorted(refused.items()))
-        raise DeliveryError(f"{relay}: did not take it for {named}", retry=False)
+        raise DeliveryError(f"{relay}: did not accept the message for {named}", retry=False)
 
 
 def split_relay(relay: str) -> tuple[str, int]:

@@ -26,7 +26,7 @@ class KeptMessages:
     waiting: tuple[WaitingMessage, ...] = ()
 
 
-KEPT = JsonFile(KeptMessages, 1, "remove it: what it holds is not sent any more")
+KEPT = JsonFile(KeptMessages, 1, "remove it: the messages in it will not be sent")
 
 
 @contextmanager

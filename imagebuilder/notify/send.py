@@ -186,7 +186,7 @@ class Notifier:
         late = age > self._patience.keep or (self._last and lane.failures >= self._patience.tries)
         if what and retry and not late:
             if lane.failures == TROUBLE:
-                self._warn(f"notify {lane.receiver.name}: {what}; it is tried again")
+                self._warn(f"notify {lane.receiver.name}: {what}; trying again")
             pauses = self._patience.pauses
             pause = pauses[0] if self._last else self._patience.pause(lane.failures)
             before = self._last
@@ -217,7 +217,7 @@ class Notifier:
         try:
             self._keep(kept)
         except OSError as error:
-            self._warn(f"notify: could not write down what is to be sent: {error}")
+            self._warn(f"notify: could not save the unsent messages: {error}")
 
 
 def judge(argv: Sequence[str], done: Completed) -> tuple[str, bool]:

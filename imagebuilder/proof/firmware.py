@@ -173,12 +173,12 @@ def prove_chip(
     absent = [n for n in missing if n not in substituted and n not in optional]
     if absent or wanted.unmet:
         names = [*absent, *wanted.unmet]
-        what = f"{name} may ask for {some(names)} on {whose}, which is not in the image"
+        what = f"{name} may request {some(names)} on {whose}, but that file is not in the image"
         evidence = [evidence_of(n, wanted.names.get(n, "")) for n in names]
         yield SAY.fault(what, *evidence, hint=where_from(subject.family, chip, files))
     for wants, other in substituted.items():
         if wants.endswith(tuple(chip.stand_ins)):
-            what = f"{name} asks for {wants} on {whose} but accepts the older {other}"
+            what = f"{name} requests {wants} on {whose}, but accepts the older {other}"
             hint = f"use a newer {subject.family.package_with(f'{FOLDER}/{wants}')}"
             yield SAY.warning(what, evidence_of(wants, wanted.names[wants]), hint=hint)
     found = [path for n in wanted.names if (path := files.find(n))]
@@ -191,10 +191,10 @@ def prove_chip(
     if unpackable := files.unreadable(found):
         where, path = unpackable
         what = f"the kernel cannot unpack {path}"
-        hint = "use a kernel that is configured for it, or uncompressed firmware"
+        hint = "use a kernel that supports its compression, or install uncompressed firmware"
         yield SAY.fault(what, where, hint=hint)
     elif found and not absent and not wanted.unmet:
-        what = f"all firmware that {name} may ask for on {whose} is present: "
+        what = f"all firmware that {name} may request on {whose} is present: "
         what += format_count(len(found), "file")
         yield SAY.fact(what, *(Evidence(path) for path in found))
         for file, why in optional.items():

@@ -13,5 +13,5 @@ MOST_CHARACTERS = 128 << 10
 def split_words(text: str) -> list[str]:
     """The words of a text.  Raises ValueError for quotes that are not closed, and a long text."""
     if len(text) > MOST_CHARACTERS:
-        raise ValueError("longer than what a program can be given")
+        raise ValueError("longer than an argument of a program can be")
     return shlex.split(text)

@@ -141,7 +141,7 @@ def find_returns(tree: Tree, there: Sequence[ReleaseName]) -> dict[ReleaseName, 
     """The release of each profile that a rollback would go to."""
     profiles = dict.fromkeys(release.profile for release in there)
     found = ((profile, find_previous(tree, profile, STABLE)) for profile in profiles)
-    why = Reason("a rollback would go to it", "")
+    why = Reason("a rollback would return to it", "")
     return {ReleaseName(profile, version): why for profile, version in found if version}
 
 
@@ -194,7 +194,7 @@ def find_marks(tree: Tree, release: ReleaseName, node: str) -> Iterator[Reason]:
 def just_left(caution: Caution) -> Iterator[Reason]:
     """A channel pointed to it a moment ago."""
     hint = f"wait {caution.boot_minutes:g} minutes: by then a node that runs it has reported it"
-    yield Reason("a node may just be booting it", hint)
+    yield Reason("a node may be booting it now", hint)
 
 
 def find_possible_users(usage: Usage, clients: Sequence[str]) -> Iterator[Reason]:

@@ -116,7 +116,7 @@ def check_engines(parts: Mapping[str, Part], faults: list[Fault]) -> None:
         other = described.setdefault(name, part.name)
         option = part.file.engine.option
         if option and option not in part.file.vars:
-            what = f"{quote(option)} is no var of this overlay"
+            what = f"{quote(option)} is not a var of this overlay"
             hint = suggest(option, part.file.vars) or "declare it under `vars:`"
             faults.append(part.document.fault(("engine", "option"), what, hint))
         if other != part.name:

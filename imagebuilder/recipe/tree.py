@@ -194,7 +194,7 @@ def load_file(
 def check_size(path: Path) -> None:
     """Raise OSError for a file that would take hours to read: one of nothing takes no place."""
     if (size := path.lstat().st_size) > MOST_MAPPED:
-        said = f"It has {size >> 30} GiB, and at most {MOST_MAPPED >> 30} are read"
+        said = f"It has {size >> 30} GiB, but the limit is {MOST_MAPPED >> 30} GiB"
         raise OSError(EOVERFLOW, said)
 
 

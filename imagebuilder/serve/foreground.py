@@ -46,8 +46,8 @@ TICK = 1.0  # seconds between checks of nodes.yaml, reports and ssh
 POLL = 0.05  # seconds
 MOST_TOLD = 1000
 FLOOD = (
-    "the daemons print more than serve can read, so some lines were skipped: see TREE/serve/logs "
-    "for who sends so many requests"
+    "the daemons print more than serve can read, so some lines were skipped: see in "
+    "TREE/serve/logs who sends so many requests"
 )
 # Per turn of the loop, from the log of reports and from records of older versions.
 TURN, FOLDED_AT_ONCE = 16 * 1024**2, 200

@@ -200,7 +200,7 @@ def check_result(workspace: Workspace, kernel: str) -> None:
     if not places:
         raise WorkError(
             "the build installed nothing below $DESTDIR",
-            hint="its program must install there what belongs into the root",
+            hint="its program must install there what belongs in the root",
         )
     check_places(workspace, places)
     for folder in (MODULES, PurePosixPath("lib/modules")):
@@ -208,7 +208,7 @@ def check_result(workspace: Workspace, kernel: str) -> None:
         others = sorted({p.name for p in below.iterdir()} - {kernel}) if below.is_dir() else []
         if others:
             raise WorkError(
-                f"the build has left modules for {', '.join(others)}, the image's kernel is "
+                f"the build left modules for {', '.join(others)}, but the image's kernel is "
                 f"{kernel}",
                 hint="the program finds the release of the image's kernel in KERNEL; `uname -r` is "
                 "that of the builder",

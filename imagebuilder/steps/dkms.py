@@ -29,7 +29,7 @@ CAUSES = (
     ),
     (
         re.compile(r"(gcc|cc|clang|ld|make)[\w.-]*: (command )?not found|unrecognized command"),
-        "the compiler is missing or does not fit the kernel: add the one that built the kernel to "
+        "the compiler is missing or does not suit the kernel: add the one that built the kernel to "
         "the packages of the build",
     ),
     (

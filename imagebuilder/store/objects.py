@@ -86,7 +86,7 @@ def read_folder(repo: Path, checksum: str) -> Folder:
         return parse_folder(data)
     except (struct.error, LookupError, ValueError) as error:
         path = repo / "objects" / object_path(checksum, "dirtree")
-        raise DamagedObjectError(path, "is no list of files") from error
+        raise DamagedObjectError(path, "is not a list of files") from error
 
 
 def parse_folder(data: bytes) -> Folder:
@@ -94,7 +94,7 @@ def parse_folder(data: bytes) -> Folder:
     width = width_of(len(data))
     end = number(data, -width, width)
     if end > len(data) - width:
-        raise ValueError("its files end behind its end")
+        raise ValueError("its files extend past its end")
     files = {name: sums.hex() for name, sums in entries(data[:end], 1)}
     both = {name: sums.hex() for name, sums in entries(data[end:-width], 2)}
     return Folder(files, {name: (sums[: 2 * SUM], sums[2 * SUM :]) for name, sums in both.items()})

@@ -56,10 +56,10 @@ def settle(upper: Path, below: Sequence[Path]) -> Changes:
             path.unlink()
         elif info.st_size > MOST_MAPPED:
             raise WorkError(
-                f"the step left a file of {info.st_size >> 30} GiB, and at most "
-                f"{MOST_MAPPED >> 30} are read",
+                f"the step left a file of {info.st_size >> 30} GiB, but the limit is "
+                f"{MOST_MAPPED >> 30} GiB",
                 where=f"/{path.relative_to(upper)}",
-                hint="make it smaller, or when the node boots; a sparse file counts in full",
+                hint="make it smaller, or make it as the node boots; a sparse file counts in full",
             )
         elif strip_bookkeeping(path) and path != upper:
             name = os.fspath(path.relative_to(upper))

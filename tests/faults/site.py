@@ -185,7 +185,7 @@ def pack(site: Site, name: str, step: Mapping[str, Any]) -> None:
 
 
 def change_json(site: Site, name: str, step: Mapping[str, Any]) -> None:
-    """json: PATH, at: [KEY OR INDEX, ...], to: VALUE (without `to`: take it away)"""
+    """json: PATH, at: [KEY OR INDEX, ...], to: VALUE (without `to`: remove it)"""
     value = json.loads(site.path(name).read_text())
     place = value
     *way, last = step["at"]
@@ -199,7 +199,7 @@ def change_json(site: Site, name: str, step: Mapping[str, Any]) -> None:
 
 
 def elf(site: Site, name: str, step: Mapping[str, Any]) -> None:
-    """elf: PATH, as: KIND and what it is to have (tests/faults/elf.py)"""
+    """elf: PATH, as: KIND, and its content (tests/faults/elf.py)"""
     name = name.replace("{kernel}", site.kernel)
     site.write(name, content_of(name, step, site.kernel))
 

@@ -176,7 +176,7 @@ def test_modules_are_signed_with_the_key_of_the_site_and_no_other(
         (
             'mkdir -p "$DESTDIR/usr/lib/modules/$(uname -r)/updates"\n'
             'touch "$DESTDIR/usr/lib/modules/$(uname -r)/updates/gpu.ko"\n',
-            rf"has left modules for \S+, the image's kernel is {re.escape(KERNEL)}",
+            rf"left modules for \S+, but the image's kernel is {re.escape(KERNEL)}",
         ),
         ('mkdir "$DESTDIR/run" && touch "$DESTDIR/run/y"\n', "would not be part of the root"),
         ("echo no such header >&2\nexit 3\n", r"(?s)exit status 3.*no such header"),

@@ -96,7 +96,7 @@ def test_gc_leaves_what_may_be_needed(
     would = collect_releases(tree, quiet(), BOLD, keep=1, dry_run=True)
     assert [r.version for r in would.releases] == [version[5], version[6]]
     assert {r.version: why for r, why in would.kept} == {
-        version[0]: "a rollback would go to it",
+        version[0]: "a rollback would return to it",
         version[1]: "it is stable",
         version[2]: "it is kept",
         version[3]: "node n1 is pinned to it",
@@ -131,7 +131,7 @@ def test_gc_and_unpublish_wait_for_a_node_that_is_just_booting(
     name = f"{PROFILE}@{images[0].version}"
     careful = Caution(strangers=True)
     assert collect_releases(tree, quiet(), careful, keep=1, dry_run=False).releases == ()
-    with pytest.raises(InputError, match="a node may just be booting it"):
+    with pytest.raises(InputError, match="a node may be booting it now"):
         unpublish(tree, name, quiet(), careful)
     unpublish(tree, name, quiet(), BOLD)
     check_tidy(tree)

@@ -96,6 +96,6 @@ def test_a_kernel_that_gives_no_user_namespace_is_told(tmp_path: Path) -> None:
     done = run(
         [*namespaces, sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[2]
     )
-    assert "no sandbox starts here: sandbox: [Errno 0] the kernel gives no user" in done.stderr
+    assert "cannot start a sandbox here: sandbox: [Errno 0] cannot make a user name" in done.stderr
     assert "sysctl user.max_user_namespaces" in done.stderr
     assert list(tmp_path.iterdir()) == []

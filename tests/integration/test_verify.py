@@ -137,7 +137,7 @@ def test_what_is_no_list_of_files_is_damaged(store: Store) -> None:
         path = store.path / "objects" / object_path(checksum, "dirtree")
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
-        with pytest.raises(DamagedObjectError, match="is no list of files"):
+        with pytest.raises(DamagedObjectError, match="is not a list of files"):
             read_folder(store.path, checksum)
 
 

@@ -176,7 +176,7 @@ SAID = {
     Kind.DOWN: "mirror is not reachable",
     Kind.FAILING: "503  Service Unavailable",
     Kind.SILENT: "mirror is not reachable",
-    Kind.TRUNCATED: "the mirror broke off while sending",
+    Kind.TRUNCATED: "the mirror closed the connection while sending",
     Kind.GARBLED: "the mirror sent something else",
     Kind.EXPIRED: "Release of tiny expired",
     Kind.FULL: "the disk is full|[Nn]o space left|File too large",

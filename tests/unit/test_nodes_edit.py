@@ -145,7 +145,7 @@ def test_what_somebody_saves_meanwhile_is_not_lost(
     if several:  # as a roll-out pins: it reads what is there now
         assert set_nodes(tree, lambda _: {"node2": change(version="v1")}) == ["node2"]
     else:
-        with pytest.raises(OvertakenError, match="was changed by somebody else in this moment"):
+        with pytest.raises(OvertakenError, match="was changed by somebody else at the same time"):
             set_node(tree, "node2", change(version="v1"))
     text = tree.nodes_file.read_text()
     assert "in the attic" in text

@@ -177,7 +177,7 @@ def test_a_program_that_says_too_much_is_ended(
 ) -> None:
     monkeypatch.setattr("imagebuilder.process.MOST_SAID", 1 << 20)
     number = own_number()
-    with pytest.raises(WorkError, match=r"yes 61\..* printed more than 1 MiB: ended"):
+    with pytest.raises(WorkError, match=r"yes 61\..* printed more than 1 MiB, and was stopped"):
         run(["sh", "-c", f"exec yes {number}{stream}"], check=False)
     assert not is_running(number)
     assert len(run(["head", "-c", "1000000", "/dev/zero"]).stdout) == 1_000_000

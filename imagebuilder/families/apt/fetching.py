@@ -183,9 +183,9 @@ def slow_error(wrong: Sequence[Download], patience: Patience, source: Source | N
     first = wrong[0]
     more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     return HostError(
-        f"the mirror sent {patience}: gave up {first.package.nevra}{more}",
+        f"the mirror sent {patience}: gave up on {first.package.nevra}{more}",
         where=f"source {first.package.source}",
-        hint=f"run the command again, which resumes the download; or {unreached(source)}",
+        hint=f"run the command again to resume the download; or {unreached(source)}",
     )
 
 
@@ -202,7 +202,8 @@ def fetch_error(wrong: Sequence[Download], errors: str, source: Source | None) -
         return FullError(f"no space left for {name}{words}", where=where)
     if BROKEN.search(words):
         return WorkError(
-            f"the mirror broke off while sending {name}, of {first.package.size} bytes{words}",
+            f"the mirror closed the connection while sending {name} ({first.package.size} bytes)"
+            f"{words}",
             where=where,
             hint="try again: complete files were kept",
         )

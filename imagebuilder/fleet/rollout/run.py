@@ -121,7 +121,7 @@ class RolloutRun:
         """Read nodes.yaml; whether it has no faults.  While it has some, nothing goes on."""
         self.nodes, faults = self.file.load()
         if faults and faults != self.faults:
-            self.ui.warn(f"waiting until nodes.yaml is right: {faults[0]}")
+            self.ui.warn(f"waiting until nodes.yaml is valid: {faults[0]}")
         self.faults = faults
         return not faults
 
@@ -181,7 +181,7 @@ class RolloutRun:
             if not watched(rollout):
                 raise
             if self.unresumed != {*names}:
-                self.ui.warn(f"{fold(names)}: could not be resumed, is tried again: {error}")
+                self.ui.warn(f"could not resume {fold(names)}, trying again: {error}")
                 self.unresumed = {*names}
             return rollout
         return self.note(rollout, mark(rollout, names, drained=False))

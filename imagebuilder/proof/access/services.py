@@ -114,8 +114,8 @@ def prove_memlock(root: Root, service: Service, unit: Unit) -> Iterator[Finding]
         what = f"{unit.name} may lock memory without limit"
         yield SAY.fact(what, *(Evidence(path, "Service", said=said) for path in unit.paths[-1:]))
         return
-    what = f"{unit.name} may lock {limit or 'at most 8 MiB (the default)'} of memory"
-    hint = f"LimitMEMLOCK=infinity in [Service] of {unit.name}, or in a drop-in"
+    what = f"{unit.name} may lock at most {limit or '8 MiB (the default)'} of memory"
+    hint = f"set LimitMEMLOCK=infinity in [Service] of {unit.name}, or in a drop-in"
     yield SAY.fault(what, *files(unit), hint=hint)
 
 
@@ -133,7 +133,7 @@ def prove_use(
         return
     if unit.true("PrivateDevices") and needed:
         what = f"{unit.name} has PrivateDevices=yes and cannot see {some(d.path for d in needed)}"
-        hint = "PrivateDevices=no, and DevicePolicy=closed with DeviceAllow= for the accelerator"
+        hint = "set PrivateDevices=no, DevicePolicy=closed, and DeviceAllow= for the accelerator"
         yield SAY.fault(what, *files(unit), hint=hint)
         return
     groups = groups_of(unit, user, accounts, dynamic=dynamic)
@@ -142,7 +142,7 @@ def prove_use(
     if shut:
         what = f"the device policy of {unit.name} does not allow {some(d.path for d in shut)}"
         said = f"DeviceAllow={' '.join(unit.every('DeviceAllow'))}"
-        hint = "DeviceAllow= of that device, such as char-drm rw, char-kfd rw, char-nvidia* rw"
+        hint = "add DeviceAllow= for that device, such as char-drm rw, char-kfd rw, char-nvidia* rw"
         where = [Evidence(path, "Service", said=said) for path in unit.paths[-1:]]
         yield SAY.fault(what, *where, hint=hint)
     if barred:
@@ -151,7 +151,8 @@ def prove_use(
             f"{unit.name} runs as {user} without {some(lacking)}, which owns "
             f"{some(d.path for d in barred)}",
             *files(unit),
-            hint=f"SupplementaryGroups={' '.join(lacking)} in [Service], or {user} in that group",
+            hint=f"set SupplementaryGroups={' '.join(lacking)} in [Service], or add {user} to that "
+            "group",
         )
     if needed and not shut and not barred:
         what = f"{unit.name} may use {some(d.path for d in needed)} as {user}"

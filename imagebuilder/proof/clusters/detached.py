@@ -35,13 +35,13 @@ ANYTHING = r".*"
 DETACHING = (
     Detaching("ray", "start", (), r"--block", "add --block"),
     Detaching("docker", "run", (r"-[dit]*d[dit]*|--detach(=true)?",), r"-a|--attach",
-              "docker run without -d, or Type=oneshot with RemainAfterExit=yes"),
+              "remove -d, or set Type=oneshot with RemainAfterExit=yes"),
     Detaching("podman", "run", (r"-[dit]*d[dit]*|--detach(=true)?",), r"--sdnotify=\S+",
-              "podman run without -d, or a file for Quadlet (podman-systemd.unit(5))"),
+              "remove -d, or write a Quadlet file (podman-systemd.unit(5))"),
     Detaching("docker", "compose", ("up", r"-d|--detach"), r"--wait",
-              "without -d, or Type=oneshot with RemainAfterExit=yes"),
+              "remove -d, or set Type=oneshot with RemainAfterExit=yes"),
     Detaching("docker-compose", "up", (r"-d|--detach",), r"--wait",
-              "without -d, or Type=oneshot with RemainAfterExit=yes"),
+              "remove -d, or set Type=oneshot with RemainAfterExit=yes"),
     Detaching("screen", ANYTHING, (r"-\w*d\w*",), r"-D",
               "start the program itself, without screen"),
     Detaching("tmux", "new|new-session", (r"-\w*d\w*",), r"(?!)",
@@ -62,8 +62,8 @@ def prove_detached(subject: Subject, startup: Startup) -> Iterator[Finding]:
             continue
         row = next((row for row in DETACHING if detaches(row, service)), None)
         if row:
-            what = f"{service.name} ends as soon as it has started: {row.program} goes to the "
-            what += "background, and systemd ends what is left of the service"
+            what = f"{service.name} stops as soon as it has started: {row.program} goes to the "
+            what += "background, and systemd kills the processes that are left"
             yield SAY.fault(what, service.evidence, hint=row.hint)
 
 

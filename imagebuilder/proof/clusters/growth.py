@@ -62,9 +62,9 @@ def prove_logs(root: Root, service: SiteService, mounts: list[SiteMount]) -> Ite
             found = TO_FILE.fullmatch(value) if key in OUTPUTS else None
             if found and in_memory(mounts, found["path"]) and not is_rotated(root, found["path"]):
                 what = f"{service.name} writes to {found['path']}, in the node's memory, and "
-                what += "nothing shortens it"
+                what += "nothing rotates it"
                 where = Evidence(unit_file, "Service", said=f"{key}={value}")
-                hint = f"remove {key}=: the journal keeps to its limit; or rotate the file"
+                hint = f"remove {key}= to log to the journal, which has a limit; or rotate the file"
                 yield SAY.warning(what, where, hint=hint)
 
 
@@ -81,7 +81,7 @@ def prove_fetched(service: SiteService, mounts: list[SiteMount]) -> Iterator[Fin
             path = fetched_to(service, words)
             if path and in_memory(mounts, path):
                 what = f"{service.name} fetches a model at every boot and keeps it in the node's "
-                what += f"memory: {path} is on no disk"
+                what += f"memory: {path} is not on a disk"
                 where = service.unit.paths[-1] if service.unit.paths else "/"
                 said = f"{key}={' '.join(words)}"
                 yield SAY.warning(what, Evidence(where, said=said), hint=HINT)
@@ -106,6 +106,6 @@ def prove_unpacked(root: Root, mounts: list[SiteMount]) -> Iterator[Finding]:
     for path in (path for pattern in patterns for path in root.glob(pattern)):
         found = UNPACKED.search(root.text(path))
         if found and root.lies(program) and in_memory(mounts, found["path"]):
-            what = "Enroot unpacks every image of a container in the node's memory: "
-            what += f"{found['path']} is on no disk"
+            what = "Enroot unpacks every container image into the node's memory: "
+            what += f"{found['path']} is not on a disk"
             yield SAY.warning(what, Evidence(path, said=found[0].strip()), hint=HINT)

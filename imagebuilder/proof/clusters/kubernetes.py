@@ -49,8 +49,8 @@ def prove_swap(
     fails = settings.get("failSwapOn", True) if told is None else told != "false"
     swap = find_swap(subject, startup) if fails else None
     if swap:
-        what = f"{kubelet.name} ends at its start: the node swaps, and failSwapOn is true"
-        hint = "failSwapOn: false and memorySwap: in its configuration, or no swap"
+        what = f"{kubelet.name} exits when it starts: the node swaps, and failSwapOn is true"
+        hint = "set failSwapOn: false and memorySwap: in its configuration, or turn swap off"
         where = Evidence(path, symbol="failSwapOn") if settings else kubelet.evidence
         yield SAY.fault(what, where, swap, hint=hint)
 
@@ -90,10 +90,10 @@ def prove_cgroups(
     ours = str(settings.get("cgroupDriver", "cgroupfs"))
     driver = "systemd" if theirs and theirs["value"] == "true" else "cgroupfs"
     if ours != driver:
-        what = f"{kubelet.name} manages control groups by {ours}, and containerd by {driver}: pods "
-        what += "fail, or their limits do not hold"
+        what = f"{kubelet.name} uses the cgroup driver {ours}, but containerd uses {driver}: pods "
+        what += "fail, or their limits are not enforced"
         where = Evidence(path, symbol="cgroupDriver")
-        hint = "cgroupDriver: systemd, and SystemdCgroup = true in the options of runc"
+        hint = "set cgroupDriver: systemd, and SystemdCgroup = true in the options of runc"
         yield SAY.fault(what, where, Evidence(CONTAINERD, symbol="SystemdCgroup"), hint=hint)
 
 
@@ -105,7 +105,7 @@ def prove_password(root: Root, agent: SiteService) -> Iterator[Finding]:
         return
     what = f'the server refuses {agent.name} after a reboot ("Node password rejected"): what the '
     what += f"agent writes to {PASSWORD_FOLDER} is lost with the node's memory"
-    hint = f"with-node-id: true in {K3S}, or a disk of the node mounted at {PASSWORD_FOLDER}"
+    hint = f"set with-node-id: true in {K3S}, or mount a disk at {PASSWORD_FOLDER}"
     yield SAY.fault(what, agent.evidence, hint=hint)
 
 

@@ -39,8 +39,8 @@ def prove_peers(subject: Subject, startup: Startup) -> Iterator[Finding]:
 def prove_needed(subject: Subject, startup: Startup) -> Iterator[Finding]:
     for service, program, where in needs(subject, startup):
         if not any(True for _ in services_of(subject, startup, program)):
-            what = f"{service.name} needs {program} on its node, and no unit starts it"
-            hint = f"install it and enable its unit, or tell {service.program} to do without"
+            what = f"{service.name} needs {program} on its node, but no unit starts it"
+            hint = f"install it and enable its unit, or configure {service.program} not to use it"
             yield SAY.warning(what, where, hint=hint)
 
 
@@ -68,7 +68,7 @@ def prove_clocks(subject: Subject, startup: Startup) -> Iterator[Finding]:
     stopped = {word for s in found.values() for word in s.unit.words("Conflicts")}
     if len({s.program for s in found.values()}) > 1 and not stopped & found.keys():
         one, other = list(found.values())[:2]
-        what = f"{one.name} and {other.name} both set the clock: it jumps between their servers"
+        what = f"{one.name} and {other.name} both set the clock: it jumps between the times of both"
         where = (Evidence(service.unit.paths[0]) for service in (one, other) if service.unit.paths)
         yield SAY.warning(what, *where, hint=f"mask {one.name}")
 
@@ -84,7 +84,7 @@ def prove_namespaces(subject: Subject) -> Iterator[Finding]:
                 subject.root.lies(f"{top}/bin/{program}") for top in ("/usr", "/usr/local")
             )
             if is_there and not subject.root.lies(SETUID.format(program)):
-                what = f"{program} starts no container: {name}=0 forbids user namespaces"
+                what = f"{program} cannot start containers: {name}=0 forbids user namespaces"
                 yield SAY.warning(what, one.where, hint="remove that line")
 
 
@@ -94,4 +94,4 @@ def prove_fabric(subject: Subject, startup: Startup) -> Iterator[Finding]:
         texts = map(subject.root.text, service.unit.paths)
         if cards and not any(map(FABRIC.search, cards)) and not any(map(CONDITION.search, texts)):
             what = f"{service.name} fails at every boot: {cards[0]} has no NVSwitch to manage"
-            yield SAY.warning(what, service.evidence, hint="disable it, or give it a condition")
+            yield SAY.warning(what, service.evidence, hint="disable it, or add a Condition to it")

@@ -82,17 +82,17 @@ def prove_names(
 ) -> Iterator[Finding]:
     """A fault of a machine to meet at that each node takes for itself."""
     if host in names:
-        what = f"{service.name} looks for {host} on its own node: {HOSTS} gives that name to the "
-        what += "loopback on every node"
-        hint = f"give {host} the address that other nodes reach, or leave it to DNS"
+        what = f"{service.name} looks for {host} on its own node: {HOSTS} maps that name to the "
+        what += "loopback address on every node"
+        hint = f"map {host} to an address that the other nodes reach, or leave it to DNS"
         yield SAY.fault(what, where, Evidence(HOSTS, said=names[host]), hint=hint)
 
 
 def prove_loopback(service: SiteService) -> Iterator[Finding]:
     for name, variable in service.environment.items():
         if re.fullmatch(INTERFACE, name) and re.fullmatch(r"\s*=?lo\s*", variable.value):
-            what = f"{name}={variable.value} keeps {service.name} from the other nodes: it listens "
-            what += "on the loopback"
+            what = f"{name}={variable.value} keeps {service.name} from the other nodes: it only "
+            what += "uses the loopback interface"
             yield SAY.fault(what, variable.evidence(name), hint=REMOVE)
 
 
@@ -101,7 +101,7 @@ def prove_netlink(root: Root, service: SiteService) -> Iterator[Finding]:
     families = address_families(root, service.unit)
     if families is None or NETLINK in families or not families & set(SERVER_FAMILIES):
         return
-    what = f"{service.name} finds no NIC, and so no other node: RestrictAddressFamilies= leaves "
+    what = f"{service.name} cannot find its NICs, or other nodes: RestrictAddressFamilies= leaves "
     what += f"{NETLINK} out"
     where = said_in(root, service.unit, "RestrictAddressFamilies")
     yield SAY.fault(what, where, hint=f"add {NETLINK} to that line")
@@ -123,9 +123,9 @@ def prove_memory(root: Root, service: SiteService) -> Iterator[Finding]:
         for key, value in service_lines(root.text(path)):
             nodes = [whole(each) for each in re.findall(r"\d+", value)]
             if key == "NUMAMask" and nodes and 0 not in nodes:
-                what = f"{service.name} does not start on a machine with one processor: it has no "
-                what += f"memory of node {min(nodes)} (NUMAMask={value})"
+                what = f"{service.name} does not start on a machine with one processor: that "
+                what += f"has no NUMA node {min(nodes)} (NUMAMask={value})"
                 where = Evidence(path, said=f"NUMAMask={value}")
-                hint = "remove it, or put it in the files of the machines that have such memory"
+                hint = "remove it, or set it only on nodes that have that NUMA node"
                 yield SAY.warning(what, where, hint=hint)
                 return

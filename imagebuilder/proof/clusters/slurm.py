@@ -43,10 +43,10 @@ def prove_hierarchy(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
         return
     path, settings = read_slurm(subject.root, "cgroup.conf")
     if settings.get("cgroupplugin") == "cgroup/v1":
-        what = f"{daemon.name} does not start: CgroupPlugin=cgroup/v1, but nodes have control "
-        what += "groups of version 2 alone"
+        what = f"{daemon.name} does not start: CgroupPlugin=cgroup/v1, but nodes only "
+        what += "have cgroup v2"
         where = Evidence(path, said="CgroupPlugin=cgroup/v1")
-        yield SAY.fault(what, where, hint="CgroupPlugin=autodetect, or remove that line")
+        yield SAY.fault(what, where, hint="set CgroupPlugin=autodetect, or remove that line")
 
 
 def prove_locked(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
@@ -55,10 +55,10 @@ def prove_locked(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
     named = (where for name, where in requested(subject) if RDMA.fullmatch(name))
     loads = [where for where in named if where.path not in subject.shipped]
     if loads and limit.isdecimal() and whole(limit) < 1 << 40:
-        what = f"jobs of {daemon.name} may lock {limit} bytes, too little for RDMA: limits.d is "
-        what += "for logins, and jobs get the daemon's limit"
+        what = f"jobs of {daemon.name} may lock {limit} bytes, too little for RDMA: limits.d "
+        what += "applies to logins, but jobs inherit the daemon's limit"
         where = (said_in(subject.root, daemon.unit, "LimitMEMLOCK"), loads[0])
-        hint = f"LimitMEMLOCK=infinity in a drop-in of {daemon.name}"
+        hint = f"set LimitMEMLOCK=infinity in a drop-in of {daemon.name}"
         yield SAY.warning(what, *where, hint=hint)
 
 
@@ -76,7 +76,7 @@ def prove_cards(root: Root, daemon: SiteService) -> Iterator[Finding]:
             if more > 0:
                 what = f"{daemon.name} does not start on a node with {cards(more)}: {path} names "
                 what += f"{card['begin']}{most}"
-                hint = "AutoDetect= finds the cards of each node, and NodeName= separates nodes"
+                hint = "let AutoDetect= find the cards, or add a line with NodeName= for each node"
                 yield SAY.warning(what, Evidence(path, said=line.strip()), hint=hint)
 
 

@@ -61,14 +61,14 @@ def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
             kind = f"{mount.kind} ({mount.device})"
         else:
             continue
-        why = f"the kernel mounts no overlay whose layers are on {kind}, and it keeps them in "
-        why += storage.folder
+        why = f"it keeps layers in {storage.folder}, and the kernel cannot mount an overlay whose "
+        why += f"layers are on {kind}"
         where = (storage.where, *([mount.evidence] if mount else ()))
         if storage.may_copy:
             what = f"{storage.service.name} copies every layer of a container: {why}"
             yield SAY.warning(what, *where, hint=HINT)
         else:
-            what = f"{storage.service.name} starts no container: {why}"
+            what = f"{storage.service.name} cannot start containers: {why}"
             yield SAY.fault(what, *where, hint=HINT)
 
 

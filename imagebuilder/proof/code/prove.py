@@ -192,7 +192,7 @@ def prove_library(content: CodeFile, expected: Code, maker: Maker) -> Finding:
                 Evidence(content.path, o.section, f"{maker.container} {o.container}", o.problem)
                 for o in broken[:MOST_EVIDENCE]
             ),
-            hint="reinstall its package; if `slim:` processed it, that removed too much",
+            hint="reinstall its package; if `slim:` damaged it, exclude it from `slim:`",
         )
     evidence = (Evidence(content.path, sections, said=content.targets),)
     if not served:

@@ -32,7 +32,7 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
         yield SAY.fault(
             f"cannot determine what {title} would compute on: {why}",
             where,
-            hint="see the check of Python",
+            hint="see the question `python`",
         )
         return
     if found.error:

@@ -55,8 +55,8 @@ def prove_folder(subject: Subject, kind: EngineKind) -> Iterator[Finding]:
     )
     if gone:
         yield SAY.warning(
-            f"{kind.title} lacks {some(gone)}, which the package of its backends ships: it uses "
-            "a slower one, or none, without a message",
+            f"{kind.title} lacks {some(gone)}, which the package of its backends ships: it "
+            "silently uses a slower one, or none",
             *(Evidence(path) for path in gone),
             hint="do not remove them (prune: of the recipe, scripts of overlays)",
         )
@@ -83,7 +83,7 @@ def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[F
         yield SAY.fault(
             f"the backend {backend} does not load, and {kind.title} would skip it silently",
             Evidence(found[0], section=".dynamic", said=f"lacks {what}"),
-            hint="a package of the profile must provide it; see the check of libraries",
+            hint="a package of the profile must provide it; see the question `libraries`",
         )
 
 

@@ -81,7 +81,7 @@ def prove_guard(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
             yield SAY.fault(
                 f"{engine.unit} never starts: the check for the device does not run",
                 shown(path, run),
-                hint="it must be in the image, executable, and find what it calls",
+                hint="the check must be in the image and executable, and find what it calls",
             )
             return
     refusing = next((run for run in runs if run.refuses), None)
@@ -94,7 +94,7 @@ def prove_guard(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
         f"{engine.unit} {what}",
         *(shown(path, run) for run in runs),
         *([] if runs else [Evidence(path, section="[Service]", said="no ExecStartPre=")]),
-        hint="add an ExecStartPre= to the unit that fails without the device",
+        hint="add to the unit an ExecStartPre= that fails without the device",
     )
 
 

@@ -151,7 +151,7 @@ def prove_programs(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[F
     """Warnings about programs that some machines with a card need."""
     for path, why in chip.programs.items():
         if not drivers.kernel.root.is_file(path):
-            what = f"{path} is not in the image of {chip.pci} ({device.name}): {why}"
+            what = f"{path}, which {chip.pci} ({device.name}) may need, is not in the image: {why}"
             hint = "if your machines need it, install its package in an overlay of your own"
             yield SAY.warning(what, Evidence(path), hint=hint)
 

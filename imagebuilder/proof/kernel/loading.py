@@ -40,8 +40,8 @@ def prove_nics(drivers: Drivers) -> Iterator[Finding]:
     folder = f"{drivers.kernel.folder}/{WIRED}"
     names = [name for name in kept if drivers.kernel.by_name.get(name, "").startswith(folder)]
     for name in names if not any("/net/" in path for path in drivers.kernel.outside) else ():
-        what = f"{name}, a driver of wired NICs, is kept off: nodes with such a NIC have no network"
-        yield SAY.warning(what, kept[name], hint="remove that line, unless no node has one")
+        what = f"{name}, a driver of wired NICs, is blocked: nodes with such a NIC have no network"
+        yield SAY.warning(what, kept[name], hint="remove that line if a node has such a NIC")
 
 
 def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
@@ -66,7 +66,7 @@ def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
                 why = f"an alias assigns it to {line.split()[2]}"
                 where, hint = Evidence(path, said=line), "remove that line"
         if loading.commands:
-            why = f"it runs {loading.commands[0]}"
+            why = f"it runs {loading.commands[0]} instead"
             where, hint = Evidence("/etc/modprobe.d", said=loading.commands[0]), "remove that line"
         what = f"modprobe does not load {names} for {chip.pci} ({device.name}): {why}"
         yield SAY.fault(what, where, hint=hint)

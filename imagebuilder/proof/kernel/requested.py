@@ -44,5 +44,5 @@ def prove_requested(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
         if module in kernel.named or module in settings.never:
             continue
         near = get_close_matches(module, kernel.by_name, n=1, cutoff=0.75)
-        hint = f"the image has {near[0]}" if near else "install it, or remove that line"
+        hint = f"did you mean {near[0]}?" if near else "install it, or remove that line"
         yield SAY.warning(f"{name} is not loaded: the image has no such module", where, hint=hint)

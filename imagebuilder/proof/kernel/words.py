@@ -82,8 +82,8 @@ WORDS: tuple[Harmful, ...] = (
             PARAMETERS, is_fault=False),
     Harmful("pci", "(.*,)?noaer(,.*)?", "PCIe errors of a card are not reported",
             PARAMETERS, is_fault=False),
-    Harmful("pcie_aspm", "force", "devices that cannot save power are made to, and may hang",
-            PARAMETERS, is_fault=False),
+    Harmful("pcie_aspm", "force", "PCIe power saving is forced on devices that do not support it, "
+            "which may hang", PARAMETERS, is_fault=False),
     # Only kernels of Red Hat know it (parse_crashkernel()).
     Harmful("crashkernel", "auto|(?!.*\\d).*", "this kernel needs a size: nothing is reserved, and "
             "no dump is written", PARAMETERS, is_fault=False),
@@ -96,7 +96,7 @@ WORDS: tuple[Harmful, ...] = (
     Harmful("nopat", ".*", "access to a card's memory is slow: writes are not combined",
             PARAMETERS, is_fault=False),
 )  # fmt: skip
-PART_OF_MEMORY = "the driver uses only part of the card's memory, which is meant for tests"
+PART_OF_MEMORY = "the driver uses only part of the card's memory: this is an option for tests"
 SMALL_WINDOW = "the processor reaches the card's memory through a small window, and loading a "
 SMALL_WINDOW += "model is slow"
 # In MiB; cards of this product have more than 4 GiB.
@@ -105,11 +105,11 @@ MILLISECONDS = "the unit is milliseconds: longer jobs count as hangs, and the dr
 SHORT = r"(.*,)?[1-9]\d{0,2}(,.*)?"
 OPTIONS: tuple[tuple[str, Harmful], ...] = (
     *(
-        (driver, Harmful("enable_guc", "0", "it does not load the GuC, without which DG2 cannot "
-                         "compute", I915))
+        (driver, Harmful("enable_guc", "0", "it does not load the GuC firmware, without which "
+                         "DG2 cannot compute", I915))
         for driver in ("i915", "xe")
     ),
-    ("nvidia", Harmful("NVreg_EnableGpuFirmware", "0", "the open modules only work with the card's "
+    ("nvidia", Harmful("NVreg_EnableGpuFirmware", "0", "the open modules only work with the GSP "
                        "firmware", "NVIDIA driver README, GSP Firmware")),
     ("amdgpu", Harmful("dpm", "0", "the card's power management is off, and it keeps its "
                        "initial clocks", AMDGPU)),
@@ -125,7 +125,7 @@ OPTIONS: tuple[tuple[str, Harmful], ...] = (
 )  # fmt: skip
 # Limits of the memory of graphics without memory of their own: option, and bytes per unit.
 GRAPHICS = (("ttm", "pages_limit", PAGE), ("amdgpu", "gttsize", 1 << 20))
-REMOVE = "remove that word or line (overlay key cmdline: or modules:)"
+REMOVE = "remove that parameter or line (overlay key cmdline: or modules:)"
 
 
 def prove_words(subject: Subject) -> Iterator[Finding]:
@@ -156,9 +156,9 @@ def prove_interface(subject: Subject) -> Iterator[Finding]:
         # ip=NAME:METHOD, or five other fields before the name (dracut.cmdline(7)).
         found = re.fullmatch(r"(?:(?:[^:]*:){5})?(eth\d+)(:.*)?", word.value)
         if found and word.key in ("ip", "bootdev") and found[1] not in named:
-            what = f"{word.text} on the command line: no NIC is called {found[1]} by then, and the "
+            what = f"{word.text} on the command line: udev has renamed {found[1]} by then, and the "
             what += "node gets no address"
-            yield SAY.fault(what, word.evidence, hint="use ip=dhcp, which asks over every NIC")
+            yield SAY.fault(what, word.evidence, hint="use ip=dhcp, which tries every NIC")
 
 
 def prove_policy(subject: Subject) -> Iterator[Finding]:
@@ -172,7 +172,7 @@ def prove_policy(subject: Subject) -> Iterator[Finding]:
     if is_on and enforced and not subject.root.glob("/etc/selinux/*/policy/policy.*"):
         where = words["enforcing"].evidence if "enforcing" in words else Evidence(SELINUX)
         what = "SELinux is enforced, but the image has no policy: systemd stops at boot"
-        yield SAY.fault(what, where, hint="remove those words, or install a policy")
+        yield SAY.fault(what, where, hint="disable SELinux, or install a policy")
 
 
 def prove_memory(subject: Subject) -> Iterator[Finding]:

@@ -96,7 +96,7 @@ def prove_closure(
             optional += gaps
     if optional:
         yield SAY.fact(
-            f"plugins without the libraries they link, which nothing declared loads: "
+            f"plugins that lack a library, but that nothing declared loads: "
             f"{len({gap.of for gap in optional})}",
             *(evidence_of(gap) for gap in optional[:MOST_EVIDENCE]),
         )
@@ -145,7 +145,7 @@ def missing(
         what += f"; {elsewhere[0][0]} is for {elsewhere[0][1]}"
     elif beyond := [p for (_, name), p in closure.search.mates.items() if name == library]:
         what += f"; {beyond[0]} is not where ld.so looks"
-        evidence.append(Evidence(beyond[0], said="in no search path of the files that need it"))
+        evidence.append(Evidence(beyond[0], said="not in the search path of files that need it"))
     why = reached.get(first, "")
     if why and not why.startswith(first):
         what += f" ({why})"

@@ -172,8 +172,8 @@ def prove_loads(
             f"{posixpath.basename(library)} does not load: {lines[0]}",
             *(Evidence(library, said=line) for line in lines[:8]),
             hint=(
-                "install what it needs in the version that it needs; libraries of two distributions"
-                " do not mix"
+                "install what it needs in the version that it needs; do not mix libraries of two "
+                "distributions"
             ),
         )
     good = [library for library in answers if library not in wrong]

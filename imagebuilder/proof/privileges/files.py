@@ -57,7 +57,7 @@ def find_files(
         users = starters(info, groups)
         if kind == stat.S_IFREG and mode & (stat.S_ISUID | stat.S_ISGID) and users:
             who = "root" if mode & stat.S_ISUID and info.st_uid == 0 else "its owner"
-            gains = f"{path} acts as {who} for {users} who starts it (mode {mode:04o})"
+            gains = f"{path} runs as {who} for {users} who starts it (mode {mode:04o})"
             yield Privilege(Opening.SETUID, path, path, gains)
         if kind == stat.S_IFREG and mode & 0o111 and has_capabilities(root, path):
             gains = f"{path} has root's rights for any user who starts it (file capabilities)"

@@ -145,8 +145,8 @@ def find_open_keys(
         # The account itself is nobody else.
         if who and not (folder.startswith(f"{home}/") and "owner" in who):
             path, line = said_in(root, "authorizedkeysfile", "")
-            gains = f"{who} may put keys for {settings.account} into {folder}, and sshd takes them "
-            yield Privilege(Opening.NEVER, place, path, gains + "(StrictModes no)", line=line)
+            gains = f"{who} may put keys for {settings.account} into {folder}, and sshd accepts "
+            yield Privilege(Opening.NEVER, place, path, gains + "them (StrictModes no)", line=line)
 
 
 def key_places(settings: SshdSettings, home: str) -> Iterator[str]:

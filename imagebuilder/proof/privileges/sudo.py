@@ -86,7 +86,7 @@ def find_rules(root: Root) -> Iterator[Privilege]:
             yield Privilege(Opening.SUDO, who or path, path, gains, minor=bool(who))
     for path in (path for pattern in PAM for path in root.glob(pattern)):
         if opens(root, path):
-            gains = f"{path} accepts any password: pam_permit.so decides after all others failed"
+            gains = f"{path} accepts any password: if all other modules fail, pam_permit.so decides"
             yield Privilege(Opening.NEVER, path, path, gains)
     for line in lines_of(root, PAM):
         if match := LETS_IN.match(line.text):
@@ -94,7 +94,7 @@ def find_rules(root: Root) -> Iterator[Privilege]:
             yield Privilege(Opening.NEVER, line.path, line.path, gains, line=line.number)
         elif match := NAMES.match(line.text):
             whom = " ".join(match["whom"].split()) or "whom it names"
-            gains = f"pam_{match[3]}.so ({whom}) lets in without a password"
+            gains = f"pam_{match[3]}.so ({whom}) lets users in without a password"
             yield Privilege(Opening.NEVER, line.path, line.path, gains, line=line.number)
 
 
@@ -168,7 +168,7 @@ def allowed(line: SudoersLine, aliases: Mapping[str, tuple[str, ...]]) -> Iterat
             what = "any command" if anything else "some commands"
             gains = f"{who} may run {what} as root" + " without a password" * free
             if inside and not anything:
-                gains += f": {inside[0].split()[0]} starts a shell, or changes any file"
+                gains += f": {inside[0].split()[0]} can start a shell or change any file"
             minor = not (free and (anything or inside))
             yield Privilege(Opening.SUDO, who, line.path, gains, minor, line.number)
 

@@ -160,7 +160,7 @@ def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[
 
 def import_hint(error: str) -> str:
     if "cannot open shared object file" in error:
-        return "a package of the profile must install that library; see the check of libraries"
+        return "a package of the profile must install that library; see the question `libraries`"
     if error.startswith("ModuleNotFoundError"):
         return "the requirements lack it: recreate them with everything that their packages need"
     return "try it by hand in the image: imagebuilder shell PROFILE"
@@ -194,7 +194,7 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Findin
         yield SAY.fault(
             f"torch is built with CUDA {torch.cuda}, but the profile is for CUDA {works.cuda}",
             where,
-            hint=f"pin the torch whose wheels need CUDA {works.cuda}, and what is built with it",
+            hint=f"pin a torch that is built with CUDA {works.cuda}, and what is built against it",
         )
         return
     yield SAY.fact(f"torch {torch.version} is built for {shown}", where)
@@ -215,7 +215,7 @@ def prove_target(works: PythonWorks, place: str, torch: Torch) -> Finding:
             f"torch has only PTX for {works.target}: {forward[-1]}",
             where,
             hint="it works, but the driver compiles it at first use, which takes minutes at every "
-            "boot of a node without a lasting cache",
+            "boot of a node without a persistent cache",
         )
     return SAY.fault(
         f"torch has no code for {works.target}; it has {flags}",

@@ -28,7 +28,7 @@ LOOPBACK = ("127.", "::1")
 LEAST = (
     ("LimitAS", 64 * GIB, "a driver reserves far more address space than it uses"),
     ("LimitDATA", GIB, "the engine alone needs more"),
-    ("LimitNOFILE", 64, "libraries and device nodes are more files"),
+    ("LimitNOFILE", 64, "libraries and device nodes alone need more open files"),
     ("LimitNPROC", 32, "the engine starts more threads"),
     ("LimitFSIZE", 1 << 20, "nothing can be cached"),
     ("TasksMax", 32, "the engine starts more threads"),
@@ -184,7 +184,8 @@ def prove_limits(
         what = f"{service.name} gets less than one processor{whose}: CPUQuota="
         yield SAY.fault(what, said_in(root, unit, "CPUQuota"), hint=LOOSEN)
     if unit.last("LimitCPU").isdecimal() and unit.last("LimitCPU") != str((1 << 64) - 1):
-        what = f"{service.name} is killed after {unit.last('LimitCPU')} s of computing: LimitCPU="
+        what = f"{service.name} is killed after {unit.last('LimitCPU')} s of processor time: "
+        what += "LimitCPU="
         yield SAY.fault(what, said_in(root, unit, "LimitCPU"), hint=LOOSEN)
 
 

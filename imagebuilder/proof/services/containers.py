@@ -63,7 +63,7 @@ def prove_daemon(root: Root, docker: Unit | None) -> Iterator[Finding]:
         if option := next((w for w in words if w.partition("=")[0] in options), ""):
             what = f"dockerd does not start: {key} of {DAEMON} is also an option of {DOCKER} "
             what += f"({option})"
-            hint = "keep one of them; a drop-in with ExecStart= twice replaces the unit's"
+            hint = "keep one of them; in a drop-in, an empty ExecStart= removes the unit's own"
             units = [Evidence(path) for path in docker.paths[-1:]] if docker else []
             yield SAY.fault(what, Evidence(DAEMON, symbol=key), *units, hint=hint)
     runtimes = settings.get("runtimes")
@@ -71,12 +71,12 @@ def prove_daemon(root: Root, docker: Unit | None) -> Iterator[Finding]:
     for name, runtime in runtimes.items():
         path = runtime.get("path") if isinstance(runtime, dict) else None
         if isinstance(path, str) and not find_program(root, path):
-            what = f"Docker's runtime {name} starts no container: {path} is not in the image"
+            what = f"Docker's runtime {name} cannot start containers: {path} is not in the image"
             yield SAY.fault(what, Evidence(DAEMON, symbol=name, said=path), hint="install it")
     default = str(settings.get("default-runtime", "runc"))
     if default not in BUILT_IN and default not in runtimes:
         what = f"dockerd does not start: its default runtime {default} is not among its runtimes"
-        hint = "let nvidia-ctk runtime configure write it, or remove that line"
+        hint = "run nvidia-ctk runtime configure when the image is built, or remove that line"
         yield SAY.fault(what, Evidence(DAEMON, symbol="default-runtime"), hint=hint)
 
 
@@ -91,7 +91,7 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
     cli = settings.get(CLI)
     if isinstance(cli, dict) and cli.get(NO_CGROUPS) is True:
         what = f"Docker's containers may not open the card: {NO_CGROUPS} of {TOOLKIT} is for "
-        what += "containers without root"
+        what += "rootless containers"
         evidence = Evidence(TOOLKIT, CLI, NO_CGROUPS, f"{NO_CGROUPS} = true")
         yield SAY.fault(what, evidence, hint=f"set {NO_CGROUPS} = false")
 
@@ -102,7 +102,7 @@ def prove_cri(root: Root) -> Iterator[Finding]:
         settings = tomllib.loads(root.text(CONTAINERD))
     except (ValueError, RecursionError) as error:
         what = f"containerd does not start: {CONTAINERD} is not valid TOML ({error})"
-        yield SAY.fault(what, Evidence(CONTAINERD), hint="containerd config default writes one")
+        yield SAY.fault(what, Evidence(CONTAINERD), hint="generate it: containerd config default")
         return
     if has_no_cri(settings):
         what = f"the kubelet finds no runtime: disabled_plugins of {CONTAINERD} contains cri"
@@ -136,7 +136,7 @@ def prove_devices(root: Root, path: str) -> Iterator[Finding]:
         many = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         what = f"no container with {listed.get('kind', posixpath.basename(path))} starts: {path} "
         what += f"names {gone[0]}{many}, which the image does not have"
-        hint = "make the list from the driver of the image, or on each node at boot (nvidia-ctk "
+        hint = "generate it from the image's driver, or on each node at boot (nvidia-ctk "
         hint += "cdi generate --output=/run/cdi/nvidia.yaml)"
         yield SAY.fault(what, *(Evidence(path, said=each) for each in gone[:8]), hint=hint)
 

@@ -77,13 +77,13 @@ def prove_interfaces(
         if renames and fullmatch(INTERFACE, name) and fullmatch(OLD_NAMES, variable.value):
             what = f"{name}={variable.value} of {unit}: no NIC of a node has that name, and the "
             what += "processes of an engine do not find each other"
-            hint = "remove it, or name the NICs to leave out: ^lo,docker"
+            hint = "remove it, or list the NICs to exclude: ^lo,docker"
             yield (SAY.fault if uses else SAY.warning)(what, variable.evidence(name), hint=hint)
         is_old = fullmatch(ADAPTERS, name) and search(OLD_ADAPTERS, variable.value)
         if is_old and (renamed := search(RENAMING, rules)):
             what = f"{name}={variable.value} of {unit}: udev renames the adapters for RDMA "
             what += f"(rdma_rename {renamed[1]}), and none has that name"
-            hint = "name it as `rdma link` on a node does, or remove the variable"
+            hint = "use the name that `rdma link` prints on a node, or remove the variable"
             yield SAY.warning(what, variable.evidence(name), hint=hint)
 
 
@@ -132,11 +132,11 @@ def prove_python_path(
         if subject.root.lies(path)
     ]
     if found:
-        what = f"{said} makes {unit} import {found[0]} instead of that of its environment"
+        what = f"{said} makes {unit} import {found[0]} instead of the module in its environment"
         where = (variable.evidence(PYTHON), Evidence(found[0]))
         yield SAY.fault(what, *where, hint=REMOVE)
     else:
-        what = f"{said}: {unit} may import other modules than its check for the device"
+        what = f"{said}: {unit} may import modules that its check for the device does not"
         yield SAY.warning(what, variable.evidence(PYTHON), hint=REMOVE)
 
 

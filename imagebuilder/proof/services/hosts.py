@@ -34,7 +34,7 @@ def prove_one_address(
     if not any(given.search(root.text(path)) for path in files):
         what = f"{unit} listens on {number} ({name}), the address of one node: on all others it "
         what += "does not start"
-        hint = "listen on every address, and let a firewall or IPAddressAllow= choose who may come"
+        hint = "listen on every address, and limit access with a firewall or IPAddressAllow="
         yield SAY.warning(what, where, hint=hint)
 
 

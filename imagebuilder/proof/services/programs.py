@@ -136,7 +136,7 @@ def prove_readiness(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
     """Findings about a service that systemd waits for, and whose program cannot say it is ready."""
     kind = unit.last("Type", "simple")
     if kind in WAITED_FOR and (silent := find_silent(root, unit)):
-        what = f"systemd ends {unit.name} when the time to start it is over: it has Type={kind}, "
+        what = f"systemd stops {unit.name} when its start times out: it has Type={kind}, "
         what += f"and {silent.program} never says that it is ready (READY=1)"
         hint = "remove Type=, or start a program that calls sd_notify(3)"
         where = (said_in(root, unit, "Type"), Evidence(silent.program))

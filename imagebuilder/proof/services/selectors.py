@@ -90,8 +90,8 @@ ON = r"(?!0*$)\d+|(?i:true|on|yes)"
 WAITS = "the program waits for each kernel before it starts the next"
 LAYERS = "a layer of the Vulkan loader checks every call"
 MATRIX, SHADERS = "matrix units are not used", "shaders take a slower path"
-HOST = "the model lies in the machine's memory, and the card reads it over PCIe for every token"
-OVERFLOW = "what does not fit the card goes to the machine's memory, and is read over PCIe"
+HOST = "the model is in the machine's memory, and the card reads it over PCIe for every token"
+OVERFLOW = "what does not fit on the card goes to the machine's memory, and is read over PCIe"
 HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (CUDA, Hindrance("CUDA_LAUNCH_BLOCKING", ON, WAITS, NVIDIA)),
     (HIP, Hindrance("CUDA_LAUNCH_BLOCKING", ON, WAITS, ROCM)),
@@ -99,8 +99,8 @@ HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (HIP, Hindrance("AMD_SERIALIZE_KERNEL", r"[1-3]", WAITS, ROCM)),
     (HIP, Hindrance("AMD_SERIALIZE_COPY", r"[1-3]", "the program waits for each copy", ROCM)),
     (HIP, Hindrance("AMD_LOG_LEVEL", r"[3-9]", "ROCm logs every call", ROCM)),
-    (HIP, Hindrance("HSA_ENABLE_INTERRUPT", "0", "a processor polls while the card works", ROCM)),
-    (HIP, Hindrance("HSA_CU_MASK", r".*\d.*", "part of the card's units is not used", ROCM)),
+    (HIP, Hindrance("HSA_ENABLE_INTERRUPT", "0", "a processor core polls all the time", ROCM)),
+    (HIP, Hindrance("HSA_CU_MASK", r".*\d.*", "part of the card's compute units is idle", ROCM)),
     (HIP, Hindrance("ROC_GLOBAL_CU_MASK", r".*\d.*", "part of the card is not used", ROCM)),
     (CUDA, Hindrance("CUDA_DISABLE_PTX_JIT", ON, "code that comes as PTX does not run", NVIDIA)),
     (CUDA, Hindrance("CUDA_FORCE_PTX_JIT", ON, "PTX is used instead of native code", NVIDIA)),
@@ -117,7 +117,7 @@ HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (VULKAN, Hindrance("GGML_VK_DISABLE_FUSION", SET, SHADERS, GGML_VULKAN)),
     (VULKAN, Hindrance("GGML_VK_PERF_LOGGER", SET, "every operation is timed", GGML_VULKAN)),
     (VULKAN, Hindrance("RADV_DEBUG", r"(.*,)?(hang|syncshaders)(,.*)?", WAITS, MESA)),
-    (CUDA, Hindrance("GGML_CUDA_DISABLE_GRAPHS", SET, "each kernel is launched by itself",
+    (CUDA, Hindrance("GGML_CUDA_DISABLE_GRAPHS", SET, "kernels are launched one by one",
                      GGML_CUDA)),
     (CUDA, Hindrance("CUDA_CACHE_DISABLE", ON, "code that comes as PTX is compiled at each start",
                      NVIDIA)),
@@ -127,7 +127,7 @@ HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (SYCL, Hindrance("UR_L0_SERIALIZE", "[23]", WAITS, ONEAPI)),
     (SYCL, Hindrance("ZE_ENABLE_VALIDATION_LAYER", ON, "every call is checked", ONEAPI)),
     (SYCL, Hindrance("SYCL_UR_TRACE", r"(?!0*$)-?\d+", "every call is logged", ONEAPI)),
-    (ANY, Hindrance("VLLM_TRACE_FUNCTION", ON, "vLLM logs every call of a function",
+    (ANY, Hindrance("VLLM_TRACE_FUNCTION", ON, "vLLM logs every function call",
                     "docs.vllm.ai, Troubleshooting")),
     (ANY, Hindrance("LD_DEBUG", ".+", "the loader logs what it looks for", "ld.so(8)")),
 )  # fmt: skip
@@ -145,7 +145,7 @@ SHARED: tuple[tuple[frozenset[str], Hindrance], ...] = (
 EMULATIONS: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (XRT, Hindrance("XCL_EMULATION_MODE", SET, "XRT loads an emulation, not the NPU's driver",
                     "Xilinx/XRT, src/runtime_src/core/common/module_loader.cpp")),
-    (VULKAN, Hindrance("RADV_FORCE_FAMILY", ".+", "RADV makes a device that only compiles",
+    (VULKAN, Hindrance("RADV_FORCE_FAMILY", ".+", "RADV only compiles shaders, and runs none",
                        MESA)),
 )  # fmt: skip
 # Overrides the target of a Radeon: MAJOR.MINOR.STEPPING, the stepping hexadecimal.

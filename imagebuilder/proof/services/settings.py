@@ -84,7 +84,7 @@ def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
         if found and setting.partly and re.fullmatch(setting.partly, found.value.strip()):
             what = f"{line.unit} has {found.by}: {kind.title} leaves part of the work or of the "
             what += "memory on the processor"
-            hint = "remove it, if the model fits the card"
+            hint = "remove it if the model fits on the card"
             yield SAY.warning(what, found.evidence, hint=hint)
             continue
         if found and setting.processor and re.fullmatch(setting.processor, found.value.strip()):
@@ -107,8 +107,8 @@ def prove_values(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
             what = f"{line.unit} has {found.by}: {setting.because}"
             yield SAY.fault(what, found.evidence, hint="remove it, or set another value")
         elif found and setting.beyond and re.fullmatch(setting.beyond, value):
-            what = f"{line.unit} has {found.by}: a node with one device does not have it"
-            hint = "remove it, unless every node of the profile has as many"
+            what = f"{line.unit} has {found.by}: a node with one device does not have that device"
+            hint = "remove it, unless every node of the profile has that many devices"
             yield SAY.warning(what, found.evidence, hint=hint)
 
 
@@ -139,7 +139,7 @@ def prove_lent(startup: Startup, line: CommandLine, kind: EngineKind) -> Iterato
         if found and found.value.strip() and setting.lent_by not in startup.jobs:
             what = f"{line.unit} has {found.by}: no node of this image lends its devices, because "
             what += f"{setting.lent_by} does not start at boot"
-            hint = f"enable {setting.lent_by}, unless those machines have another image"
+            hint = f"enable {setting.lent_by}, unless those machines boot another image"
             yield SAY.warning(what, found.evidence, hint=hint)
 
 
@@ -184,7 +184,7 @@ def prove_port(
     may = {name.lower() for name in unit.words("AmbientCapabilities")}
     if 0 < whole(port.value) < least and "cap_net_bind_service" not in may:
         what = f"{unit.name} cannot listen on port {port.value}: {unit.last('User')} may only use "
-        what += f"{least} and above"
+        what += f"ports {least} and above"
         hint = "use another port, or add AmbientCapabilities=CAP_NET_BIND_SERVICE"
         yield SAY.fault(what, port.evidence, hint=hint)
 
@@ -219,7 +219,7 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Ite
         yield SAY.fault(
             f"{kind.title} rejects the options or variables of {line.unit}: {error}",
             Evidence(line.path, said=" ".join(line.words)),
-            hint="correct that option or variable; the engine's --help lists all",
+            hint="correct that option or variable; the engine's --help lists them all",
         )
 
 
@@ -236,7 +236,7 @@ def prove_known(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterat
             is_added = line.adds is not None and number >= line.added_at
             where = line.adds if is_added and line.adds else Evidence(line.path, said=word)
             what = f"{line.unit} does not start: this {kind.title} has no option --{name}"
-            hint = "remove it, or look up its new name: the engine's --help lists all"
+            hint = "remove it, or look up its new name in the engine's --help"
             yield SAY.fault(what, where, hint=hint)
     known = words_of(subject.root, words.variables)
     for name, variable in line.environment.items() if known and words.prefix else ():
@@ -244,7 +244,7 @@ def prove_known(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterat
             what = (
                 f"{line.unit} has {name}, which this {kind.title} does not read: it has no effect"
             )
-            hint = "remove it, or look up the option that took its place"
+            hint = "remove it, or look up the option that replaced it"
             yield SAY.warning(what, variable.evidence(name), hint=hint)
 
 

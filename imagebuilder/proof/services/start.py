@@ -141,8 +141,8 @@ def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
         for name, remark in remarks(subject.root.text(path)):
             say = SAY.fault if remark.lstrip("#")[:1] in ("", " ", "\t") else SAY.warning
             yield say(
-                f"{name} of {path} has a comment behind its value, which systemd takes for a part "
-                f"of the value: {unit.name} gets both",
+                f"{name} of {path} has a comment after its value, which systemd takes as part of "
+                f"the value: {unit.name} gets both",
                 Evidence(path, symbol=name, said=f"{name}="),
                 hint="move the comment to a line of its own, or quote the value if it has a #",
             )
@@ -151,7 +151,7 @@ def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
             yield SAY.fault(
                 f"systemd ignores {first!r} of {path}: {unit.name} does not get that variable",
                 Evidence(path, said=f"{first}="),
-                hint="NAME=VALUE, without export: EnvironmentFile= is not a shell script",
+                hint="write NAME=VALUE without export: EnvironmentFile= is not a shell script",
             )
 
 
@@ -204,7 +204,7 @@ def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
     hint = f"start {program} in the unit, and remove other programs with its name"
     if others:
         what = f"{line.unit} starts {others[0]} instead of {program}: the check for the device and "
-        what += "the proof are about another program"
+        what += "the proof examine another program"
         yield SAY.fault(what, Evidence(line.path, said=" ".join(line.words)), hint=hint)
         return
     search = line.environment.get("PATH")
@@ -214,7 +214,7 @@ def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
             return
         if subject.root.is_file(path):
             what = f"{path} comes before {program} in PATH: a check for the device by name uses "
-            what += f"another program than {line.unit} runs"
+            what += f"a different program from the one that {line.unit} runs"
             yield SAY.fault(what, Evidence(path), hint=hint)
             return
 
@@ -273,7 +273,7 @@ def prove_closed(root: Root, name: str, devices: Sequence[Device]) -> Iterator[F
         key = "DevicePolicy" if shut else "PrivateDevices"
         what = f"{name} finds no card: {key}= takes {some(shut or (d.path for d in devices))} from "
         what += "it, and the engine computes on the processor"
-        hint = "PrivateDevices=no, and DeviceAllow= of the devices if there is a DevicePolicy="
+        hint = "set PrivateDevices=no, and with a DevicePolicy= also DeviceAllow= for the devices"
         yield SAY.fault(what, *(Evidence(path, "Service") for path in unit.paths), hint=hint)
 
 

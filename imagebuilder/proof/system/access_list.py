@@ -55,7 +55,7 @@ def prove_access_list(subject: Subject) -> Iterator[Finding]:
         what = f"nobody may log in over ssh ({', '.join(users)}): pam_access lets none of them in "
         what += "from the network"
         where = next(rule.where for rule in refused if rule)
-        hint = "a line `+:root compute:ALL` before it, or no pam_access.so for sshd"
+        hint = "add `+:root compute:ALL` before it, or remove pam_access.so from PAM for sshd"
         yield SAY.fault(what, where, hint=hint)
 
 

@@ -85,11 +85,11 @@ def prove_ages(subject: Subject, users: list[str]) -> Iterator[Finding]:
     for name, _, changed, _, most, _, inactive, ends, _ in fields(subject.root, SHADOW, 9):
         why = ""
         if changed == "0":
-            why = "its password has to be changed at the next log-in"
+            why = "its password must be changed at the next login"
         elif ends.isdecimal() and whole(ends) <= today:
             why = "it has expired"
         elif is_limited(changed, most) and whole(changed) + whole(most) < today:
-            why = "its password is too old" + (" and it is inactive" if inactive else "")
+            why = "its password has expired" + (" and it is inactive" if inactive else "")
         if name in users and why:
             where = Evidence(SHADOW, symbol=name, said=f"{changed}:{most}:{inactive}:{ends}")
             hint = f"run chage in the script that made the account: chage -d {today} -M -1 -E -1"
@@ -113,7 +113,7 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
         if name in users and (why := refusal(settings, groups)):
             refused[name] = why
         if name in users and name in locked and settings.values.get("usepam") == "no":
-            what = f"sshd refuses {name}: without PAM (UsePAM no) its locked password (!) counts"
+            what = f"sshd refuses {name}: without PAM (UsePAM no), a locked password (!) bars login"
             where = Evidence(place_of(subject, "usepam", "no"), said="UsePAM no")
             yield SAY.fault(what, where, hint="remove that line; keys work with PAM too")
         if name in users and settings.values.get("pubkeyauthentication") == "no":
@@ -190,9 +190,9 @@ def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:
         return
     mode, owner = stat.S_IMODE(info.st_mode), group_names(subject.root).get(info.st_gid, "?")
     where = Evidence(path, said=f"mode {mode:04o}, owner {info.st_uid}, group {owner}")
-    hint = "let it have the owner and mode of its package (root, 4755)"
+    hint = "restore the owner and mode that its package ships (root, 4755)"
     if info.st_uid != 0 or not mode & stat.S_ISUID:
-        what = f"sudo works for nobody: {path} must be root's and setuid (mode {mode:04o})"
+        what = f"sudo works for nobody: {path} must belong to root and be setuid (mode {mode:04o})"
         yield SAY.fault(what, where, hint=hint)
         return
     for name in users:
@@ -200,7 +200,7 @@ def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:
         allowed = may & {"ALL", name, *(f"%{group}" for group in groups)}
         runs = mode & stat.S_IXOTH or (mode & stat.S_IXGRP and owner in groups)
         if allowed and not runs:
-            what = f"{name} may become root by sudo, but not execute {path}: mode {mode:04o}, "
+            what = f"{name} may become root with sudo, but cannot execute {path}: mode {mode:04o}, "
             yield SAY.fault(f"{what}group {owner}", where, hint=hint)
 
 

@@ -51,7 +51,7 @@ def prove_tls(subject: Subject, startup: Startup) -> Iterator[Finding]:
         return
     said = f"DNSOverTLS={strict.value}"
     if servers:
-        what = f"{said}, but {servers[0]} has no host name: no certificate may be valid for it"
+        what = f"{said}, but {servers[0]} has no host name: it may have no valid certificate"
         hint = f"append the name of the certificate: DNS={servers[0]}#HOST"
         yield SAY.warning(what, strict.evidence, hint=hint)
         return

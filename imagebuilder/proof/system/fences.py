@@ -24,7 +24,7 @@ def prove_fences(subject: Subject, startup: Startup) -> Iterator[Finding]:
         fenced, *others = unit.paths
         denied = said_of(subject.root, fenced, DENY)
         if denied and is_open(unit) and (path := opener(subject.root, others)):
-            what = f"{unit.name} takes packets from everywhere: {path} removes the unit's own "
+            what = f"{unit.name} accepts packets from everywhere: {path} removes the unit's own "
             what += f"{DENY}={denied}"
             denying = Evidence(fenced, "Service", said=f"{DENY}={denied}")
             hint = f"name the machines that may reach it: {ALLOW}=ADDRESS, and leave {DENY}= alone"

@@ -137,16 +137,16 @@ def prove_packages(subject: Subject) -> Iterator[Finding]:
         names = sorted({name for name, each in states if each == state})
         verb, whose = ("is", "its") if len(names) == 1 else ("are", "their")
         yield SAY.fault(
-            f"{some(names)} {verb} {state}: {whose} installation did not end, and the next "
-            "installation repeats it",
+            f"{some(names)} {verb} {state}: {whose} installation did not finish, and the next "
+            "one repeats it",
             Evidence(subject.family.database, said=f"{names[0]}: {state}"),
-            hint="let the step fail whose package manager does; after it nothing may be half done",
+            hint="make a step fail if its package manager fails: no package may be half installed",
         )
     if missing:
         yield SAY.fault(
-            f"the package database does not have {some(missing)}, which the lock installed",
+            f"the package database does not have {some(missing)}, which the lock lists",
             Evidence(subject.family.database),
-            hint="make sure that no step changes or removes it",
+            hint="make sure that no step changes or removes the database",
         )
 
 

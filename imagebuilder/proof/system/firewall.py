@@ -67,8 +67,8 @@ def prove_firewall(subject: Subject, startup: Startup) -> Iterator[Finding]:
             continue
         where = Evidence(path, said=" ".join(drops[0].split()))
         if not ANSWERS.search(rules):
-            what = f"{name} drops the answers to what the node asks: the root by NFS, DHCP, "
-            what += f"names and time ({path} has no rule for established connections)"
+            what = f"{name} drops the answers to the node's own requests: NFS (its root), DHCP, "
+            what += f"DNS and NTP ({path} has no rule for established connections)"
             hint = "accept them before everything else: `ct state established,related accept`"
             yield SAY.fault(what, where, hint=hint)
         elif together and not OPEN.search(rules):
@@ -105,7 +105,7 @@ def prove_ufw(root: Root, startup: Startup) -> Iterator[Finding]:
         return
     what = f"ufw drops what comes in, and no rule of {UFW_RULES[0]} lets ssh in: nobody can log in"
     where = Evidence(UFW_DEFAULTS, said=drops[0].strip())
-    yield SAY.fault(what, where, hint="ufw allow OpenSSH, when the image is built")
+    yield SAY.fault(what, where, hint="run ufw allow OpenSSH when the image is built")
 
 
 def ssh_ports(root: Root) -> frozenset[str]:

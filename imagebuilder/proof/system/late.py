@@ -37,7 +37,7 @@ def prove_late_settings(subject: Subject, startup: Startup) -> Iterator[Finding]
             first, one = next(iter(found.items()))
             what = f"{first} is not set: it belongs to the module {module}, which nothing loads at "
             what += "boot"
-            hint = f"a line {module} in a file below /etc/modules-load.d"
+            hint = f"add {module} to a file in /etc/modules-load.d"
             yield SAY.warning(what, one.where, hint=hint)
 
 

@@ -32,10 +32,10 @@ def prove_session_limits(subject: Subject) -> Iterator[Finding]:
         found = [] if path in subject.shipped else list(LIMIT.finditer(root.text(path)))
         said = [match["said"] for match in found if is_low(match["key"], match["value"])]
         if said:
-            what = f"what users run over ssh is limited by {' and '.join(said)}: a node that "
-            what += "computes has more"
+            what = f"what users run over ssh is limited by {' and '.join(said)}: programs "
+            what += "that compute may need more"
             where = (Evidence(path, said=each) for each in said)
-            yield SAY.warning(what, *where, hint="remove them; they are for nodes that many share")
+            yield SAY.warning(what, *where, hint="remove them, unless many users share a node")
 
 
 def is_low(key: str, value: str) -> bool:

@@ -26,7 +26,7 @@ CAPABILITIES = {
     "CAP_SYS_MODULE": "systemd-udevd cannot load a driver",
     "CAP_SYS_ADMIN": "nothing can be mounted",
     "CAP_NET_ADMIN": "systemd-networkd cannot set an address",
-    "CAP_SETUID": "no service runs as another user than root",
+    "CAP_SETUID": "no service runs as a user other than root",
     "CAP_SETGID": "no service runs with the groups of its user",
     "CAP_CHOWN": "udev cannot give device nodes to their groups",
     "CAP_MKNOD": "device nodes cannot be made",
@@ -57,9 +57,9 @@ HARMS = (
     Harm(
         "SystemCallArchitectures",
         r"(?!.*\b(native|x86-64|arm64)\b)\S.*",
-        "no program of the image may call the kernel",
+        "no program of the image can make a system call",
     ),
-    Harm("NoNewPrivileges", r"(?i:yes|true|on|1)", "sudo makes nobody root", "/usr/bin/sudo"),
+    Harm("NoNewPrivileges", r"(?i:yes|true|on|1)", "sudo works for nobody", "/usr/bin/sudo"),
     Harm(
         "DefaultTimeoutStartSec",
         r"[1-4] ?(s|sec|seconds?)?|[1-4]?\d{1,3} ?ms(ec)?",
@@ -113,7 +113,7 @@ def prove_limits(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
     line = lines.get("DefaultLimitCPU")
     ends = line is not None and line.value.partition(":")[0] not in NEVER
     if line and ends and not sets(subject.root, unit, "LimitCPU"):
-        yield limited(unit, line, "it is killed after that much computing")
+        yield limited(unit, line, "it is killed after that much processor time")
 
 
 def limited(unit: LoadedUnit, line: ConfigLine, why: str) -> Finding:

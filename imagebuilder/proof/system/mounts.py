@@ -109,7 +109,7 @@ def prove_disk(mount: SiteMount) -> Iterator[Finding]:
     """A fault of a required file system on a disk that a node may not have."""
     is_local = mount.path == FSTAB and mount.device.startswith(LOCAL) and mount.kind != "swap"
     if is_local and not OPTIONAL & set(mount.options.split(",")):
-        what = f"a node without {mount.device} stops in emergency mode: {mount.name} is not nofail"
+        what = f"a node without {mount.device} stops in emergency mode: {mount.name} lacks nofail"
         yield SAY.fault(what, mount.evidence, hint="add the option nofail")
 
 
@@ -119,7 +119,7 @@ def prove_shared_memory(mount: SiteMount) -> Iterator[Finding]:
     if found and whole(found["count"]) << SHIFTS[found["unit"].lower()] < LEAST_SHARED:
         what = f"/dev/shm has {found[0]}: PyTorch, NCCL, MPI and Ray share memory there between "
         what += "processes, and may end with a bus error or No space left on device"
-        hint = "remove size=: it is half of the memory, and only what is used is taken"
+        hint = "remove size=: the default is half of the memory, and only what is used is allocated"
         yield SAY.warning(what, mount.evidence, hint=hint)
 
 
@@ -127,9 +127,9 @@ def prove_soft(mount: SiteMount) -> Iterator[Finding]:
     """A warning about writing to a server that may answer late (nfs(5), soft)."""
     options = mount.options.split(",")
     if mount.kind in NFS and SOFT & set(options) and "ro" not in options:
-        what = f"{mount.name} gives up what it writes when its server answers late: "
-        what += f"{min(SOFT & set(options))}, and programs rarely notice"
-        yield SAY.warning(what, mount.evidence, hint="hard, which is the default, or ro")
+        what = f"{mount.name} gives up what it writes when its server answers late "
+        what += f"({min(SOFT & set(options))}), and programs rarely notice"
+        yield SAY.warning(what, mount.evidence, hint="use hard, which is the default, or ro")
 
 
 def prove_options(mount: SiteMount) -> Iterator[Finding]:

@@ -82,7 +82,7 @@ def prove_nic(root: Root) -> Iterator[Finding]:
             key = "MACAddress" if "MACAddress" in link else "MACAddressPolicy"
             what = "the NIC gets a MAC address other than the one that the node booted with"
             where = Evidence(path, "Link", said=f"{key}={link[key]}")
-            hint = "make [Match] name only the intended NIC; DHCP knows nodes by their MAC address"
+            hint = "make [Match] name only the intended NIC; DHCP identifies nodes by MAC address"
             yield SAY.fault(what, where, hint=hint)
         yield from prove_speed(path, link)
         break
@@ -95,10 +95,10 @@ def prove_speed(path: str, link: Mapping[str, str]) -> Iterator[Finding]:
     slow = [f"BitsPerSecond={link['BitsPerSecond']}"] if bits < FAST else []
     slow += ["Duplex=half"] if link.get("Duplex") == "half" else []
     if slow:
-        what = f"{posixpath.basename(path)} makes the NIC that the node booted from slow: "
+        what = f"{posixpath.basename(path)} slows down the NIC that the node booted from: "
         what += " and ".join(slow)
         where = Evidence(path, "Link", said=" ".join(slow))
-        yield SAY.fault(what, where, hint="remove it: NIC and switch agree on the fastest")
+        yield SAY.fault(what, where, hint="remove it: NIC and switch negotiate the speed")
 
 
 def prove_settings(root: Root, path: str, sections: Sections) -> Iterator[Finding]:
@@ -152,7 +152,7 @@ def prove_waiting(startup: Startup) -> Iterator[Finding]:
         what += "network-online.target, and no service that comes after it starts"
         yield SAY.fault(what, where, hint="use --any, and a --timeout= other than 0")
     elif not named:
-        what = f"boot waits {seconds} s for {whom}: each boot of a node {lacks} is that much longer"
+        what = f"boot waits {seconds} s for {whom}: each boot of a node {lacks} takes that long"
         yield SAY.warning(what, where, hint="use --any")
 
 
@@ -283,6 +283,6 @@ def prove_switch(root: Root) -> Iterator[Finding]:
         line = next((x for x in lines if x.split(":")[0].strip() == database), "")
         words = line.partition(":")[2].partition("#")[0].split()
         if line and not sources & set(words):
-            what = f"{database} are not looked up in {' or '.join(sorted(sources))}"
+            what = f"{database} entries are not looked up in {' or '.join(sorted(sources))}"
             hint = f"add {min(sources)} to that line of {SWITCH}"
             yield SAY.fault(what, Evidence(SWITCH, said=line), hint=hint)

@@ -72,7 +72,8 @@ def prove_command(
         # A program that is packed, or a wrapper, has none of its options as a text.
         listed = some(f"--{name}" for name in names)
         what = (
-            f"{unit.name} may not start: {program} contains none of its options: {listed} ({key}=)"
+            f"{unit.name} might not start: {program} contains none of its options: {listed} "
+            f"({key}=)"
         )
         yield SAY.warning(what, Evidence(place, said=listed), hint=hint)
         return

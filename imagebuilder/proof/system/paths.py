@@ -52,8 +52,8 @@ def prove_paths(subject: Subject, startup: Startup) -> Iterator[Finding]:
             for path in missing(subject, unit, key):
                 if not any(is_below(other, path) for other in made):
                     what = f"{unit.name} does not start: {path} is not in the image ({key}=)"
-                    hint = f"make it: StateDirectory=, tmpfiles.d(5), or {key}=-{path} if it may "
-                    hint += "be missing"
+                    hint = f"create it (StateDirectory=, tmpfiles.d(5)), or write {key}=-{path} "
+                    hint += "if it may be missing"
                     yield SAY.fault(what, where, hint=hint)
 
 

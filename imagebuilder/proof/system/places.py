@@ -52,7 +52,7 @@ def prove_places(subject: Subject, startup: Startup) -> Iterator[Finding]:
                 continue
             if why := unwritable(subject, unit, path):
                 what = f"{unit.name} cannot write to {path} ({name}): {why}"
-                hint = "a folder below /var/cache, with CacheDirectory= in the unit"
+                hint = "use a folder below /var/cache, with CacheDirectory= in the unit"
                 yield SAY.warning(what, variable.evidence(name), hint=hint)
 
 

@@ -43,7 +43,7 @@ def prove_processors(subject: Subject, startup: Startup) -> Iterator[Finding]:
         what = f"{word.text} on the command line: no service is pinned to these processors, and "
         what += "the scheduler leaves them idle"
         say = SAY.fault if subject.expectations.engines else SAY.warning
-        hint = "remove that word, or pin the service that computes to them (CPUAffinity=)"
+        hint = "remove it, or pin the service that computes to these processors (CPUAffinity=)"
         yield say(what, word.evidence, hint=hint)
     yield from prove_few(subject, startup, everywhere)
 

@@ -122,5 +122,5 @@ def prove_answer(script: PythonScript, answer: str) -> Iterator[Finding]:
             yield say(
                 what,
                 evidence,
-                hint=f"install the package that has it, or import {module} in a `try`",
+                hint=f"install the package that has it, or catch the ImportError of {module}",
             )

@@ -118,7 +118,7 @@ def prove_lines(subject: Subject, startup: Startup) -> Iterator[Finding]:
             yield SAY.fault(
                 f"systemd refuses {complaint.where}: {complaint.what}",
                 Evidence(path, said=complaint.what),
-                hint="correct it; `systemd-analyze verify` in the image says the same",
+                hint="correct it; `systemd-analyze verify` in the image shows the error",
             )
         if not complaint.where.startswith(("/etc/", "/usr/", "/lib/")):
             continue
@@ -173,7 +173,7 @@ def prove_masked(subject: Subject) -> Iterator[Finding]:
         for word in masks(subject):
             if word.value in (name, name.removesuffix(".service")):
                 what = f"{name} is masked: {why}"
-                yield SAY.fault(what, word.evidence, hint="remove that word")
+                yield SAY.fault(what, word.evidence, hint="remove that parameter")
 
 
 def masks(subject: Subject) -> list[KernelWord]:
@@ -226,7 +226,7 @@ def place_of(startup: Startup, unit: str) -> str:
 
 def prove_words(subject: Subject) -> Iterator[Finding]:
     """Faults of words that start something other than the system."""
-    remove = "remove that word (cmdline:)"
+    remove = "remove that parameter (cmdline:)"
     for word in kernel_words(subject.cmdline):
         value = word.value
         if word.key in INITS and not value.endswith("/systemd") and value != "/sbin/init":

@@ -147,7 +147,7 @@ def prove_file(subject: Subject, folder: ReadFolder, path: str) -> Iterator[Find
         what = f"{path} has no effect: {folder.reader} reads only {folder.meant}"
         yield SAY.fault(what, Evidence(path), hint="rename it")
     elif folder.runs and (host := subject.root.host(path)) and not host.stat().st_mode & 0o111:
-        what = f"{path} never runs: {folder.reader} starts only files that may be executed"
+        what = f"{path} never runs: {folder.reader} starts only executable files"
         mode = f"{stat.S_IMODE(host.stat().st_mode):04o}"
         yield SAY.fault(what, Evidence(path, said=mode), hint="give it the mode 0755")
 
@@ -177,6 +177,6 @@ def prove_init_scripts(subject: Subject) -> Iterator[Finding]:
         seen.add(script)
         unit = f"{match['name']}.service"
         if not any(root.lies(f"{parent}/systemd/system/{unit}") for parent in PARENTS):
-            what = f"{script} never runs: this systemd makes no units of scripts in {INIT}"
+            what = f"{script} never runs: this systemd makes no units from scripts in {INIT}"
             hint = f"write a unit for it: /etc/systemd/system/{unit}"
             yield SAY.fault(what, Evidence(path, said=script), hint=hint)

@@ -18,7 +18,7 @@ from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import STARTING, Startup
 
 MOST_FIELDS = 100  # of a line of cron; the command is among the first
-HINT = "remove it; lock and build the image again for new packages (nightly does both)"
+HINT = "remove it; to get new packages, lock and build the image again (nightly does both)"
 
 
 def prove_upgrades(subject: Subject, startup: Startup) -> Iterator[Finding]:

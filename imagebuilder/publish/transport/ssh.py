@@ -46,7 +46,7 @@ INSTALL = (
 SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
 SSH_FAILED = 255  # ssh(1), EXIT STATUS
 ANSWER_S = 600.0  # for a question, and for reports: who removes releases there is waited for
-STUCK = "see what runs there, and publish again; nothing can be removed here while it is waited for"
+STUCK = "see what is running there, and publish again; a waiting publish blocks removals here"
 # Part of an error of ssh, and what to do about it.
 SSH_HINTS = {
     "Permission denied": "ssh cannot ask for a password here: authorize your key with ssh-copy-id; "

@@ -105,7 +105,7 @@ def test_it_waits_while_nodes_yaml_is_wrong_or_gone(world: RolloutWorld) -> None
     done = run.go(rollout)
     assert done.status is RolloutStatus.DONE, render_rollout(LiveRollout(done, runs=False))
     assert {name: world.boots(name) for name in NAMES} == {name: [NEW] for name in NAMES}
-    told = [line for line in said.getvalue().splitlines() if "until nodes.yaml is right" in line]
+    told = [line for line in said.getvalue().splitlines() if "until nodes.yaml is valid" in line]
     assert ["7 8" in line for line in told] == [False, True, False], told
     assert "is missing" in told[-1]
 

@@ -55,8 +55,8 @@ def test_a_set_is_its_nodes_in_the_order_of_the_file(words: list[str], names: li
         (["@lefty"], 'no group or label named "lefty"\n  hint: did you mean "left"?'),
         (["@profile:np"], 'no node boots the profile "np"\n  hint: did you mean "npu"?'),
         (["@rack:1"], 'no kind of group named "rack"\n  hint: use @profile:NAME or @GROUP'),
-        (["node["], '"node\\[" is no set of nodes: '),
-        (["node[3-1]"], "is no set of nodes: "),
+        (["node["], '"node\\[" is not a set of nodes: '),
+        (["node[3-1]"], "is not a set of nodes: "),
         (["node1!node1"], "node1!node1: no node belongs to this set"),
     ],
 )
@@ -83,7 +83,7 @@ def test_a_hundred_thousand_unknown_names_take_no_time() -> None:
     assert asked.call_count == 10
     faults = [fault.what for fault in caught.value.faults]
     assert (faults[0], faults[10:]) == (
-        'no node named "x0"', ["99,989 more names are of no node"],
+        'no node named "x0"', ["99,989 more names match no node"],
     )  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def test_words_that_are_too_many_together_are_refused_at_once() -> None:
     ["0-+99999999", "0-9_9999999", "0-0x99999", "\u0660-\u0669999999", "1--5", "0-1/+1", ""],
 )
 def test_ranges_are_plain_digits(inside: str) -> None:
-    with pytest.raises(InputError, match="is no range such as 0-3"):
+    with pytest.raises(InputError, match="is not a range such as 0-3"):
         select_nodes([f"node[{inside}]"], NODES)
 
 

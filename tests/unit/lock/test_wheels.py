@@ -190,7 +190,7 @@ def test_an_index_that_holds_a_connection_open_is_given_up_and_what_came_stays(
     with served(index.folder) as server:
         monkeypatch.setenv("PIP_FIND_LINKS", f"{server.uri}/index.html")
         server.plant("second-1.0-py3-none-any.whl", Plant.STALLED)
-        said = r"index sent less than 10 kB/s for 8 s: gave up 1 wheel, such as second-1\.0"
+        said = r"index sent less than 10 kB/s for 8 s: gave up on 1 wheel, such as second-1\.0"
         with pytest.raises(HostError, match=said):
             fill(world, hello_recipe(world), lock, patience=Patience(seconds=8))
         assert (world.wheels / digests["first"] / "first-1.0-py3-none-any.whl").is_file()

@@ -206,7 +206,7 @@ def test_a_relay_that_refuses_some_or_all() -> None:
     for to in (["gone@example.org", "ops@example.org"], ["gone@example.org"]):
         with mail_server(refuse="gone") as post:
             (warning,), _ = send(mail(f"127.0.0.1:{post.port}", *to))
-        assert "did not take it for gone@example.org (550)" in warning
+        assert "did not accept the message for gone@example.org (550)" in warning
         assert len(post.mails) == len(to) - 1
 
 
@@ -217,9 +217,9 @@ def test_a_relay_that_is_not_there_or_hangs() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         relay = f"127.0.0.1:{free.getsockname()[1]}"
     warnings, _ = send(mail(relay))
-    assert f"{relay}: did not take it: Connection refused" in warnings[-1]
+    assert f"{relay}: did not accept the message: Connection refused" in warnings[-1]
     (warning,), _ = send(mail("127.0.0.1:99999"))
-    assert "is no mail server" in warning
+    assert "is not a mail server" in warning
 
 
 def fake_program(folder: Path, name: str, ending: str) -> Path:

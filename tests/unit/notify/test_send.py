@@ -72,7 +72,7 @@ def test_it_is_tried_again_until_it_works(tmp_path: Path) -> None:
     until(lambda: notifier.lanes["a"].sent == 1)
     notifier.close(1, last=True)
     assert len((tmp_path / "tries").read_text().split()) == 5
-    assert warnings == ["notify a: sh failed (exit status 1); it is tried again"]
+    assert warnings == ["notify a: sh failed (exit status 1); trying again"]
 
 
 def test_a_queue_is_bounded_and_the_oldest_goes() -> None:

@@ -86,7 +86,7 @@ def test_all_is_there(tmp_path: Path, ending: str) -> None:
     make(tmp_path, OF_RADEON, ending, amdgpu=(*OF_RADEON, *OF_OTHERS))
     found = prove(tmp_path, RADEON)
     assert (faults(found), warnings(found)) == ([], [])
-    what = "all firmware that amdgpu may ask for on 1002:7480 (Radeon RX 7600 XT) is present"
+    what = "all firmware that amdgpu may request on 1002:7480 (Radeon RX 7600 XT) is present"
     assert facts(found) == [f"{what}: 8 files"]
     assert f"{FOLDER}/amdgpu/sdma_6_0_2.bin{ending}" in [e.path for e in found[0].evidence]
 
@@ -98,7 +98,7 @@ def test_each_lost_file_is_named(tmp_path: Path, lost: str) -> None:
     there = [name for name in OF_RADEON if name != lost]
     make(tmp_path, there, amdgpu=(*OF_RADEON, *OF_OTHERS))
     [fault] = [finding for finding in prove(tmp_path, RADEON) if finding.hint]
-    assert fault.what.startswith(f"amdgpu may ask for {lost} on 1002:7480")
+    assert fault.what.startswith(f"amdgpu may request {lost} on 1002:7480")
     assert fault.evidence[0].symbol == "firmware"
     assert "firmware-amd-graphics" in fault.hint
 

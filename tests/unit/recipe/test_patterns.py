@@ -63,7 +63,7 @@ def test_a_pattern_without_end(
     monkeypatch.setattr(patterns, "CPU_SECONDS", 1)
     pattern_problem.cache_clear()
     declare(project, pattern, "a" * 39 + "!")
-    with pytest.raises(InputError, match=r"took more than 1 s of processor time, and was ended"):
+    with pytest.raises(InputError, match=r"took more than 1 s of processor time, and was stopped"):
         project.load()
 
 

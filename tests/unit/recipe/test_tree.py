@@ -126,7 +126,7 @@ def test_links_that_leave(target: str, link: str, leaves: bool) -> None:  # noqa
     ("name", "size", "said"),
     [
         ("files/etc/big.j2", 5 << 20, "cannot be read: It has more than 4 MiB"),
-        ("files/etc/big", 1 << 40, "cannot be read: It has 1024 GiB, and at most 256 are read"),
+        ("files/etc/big", 1 << 40, "cannot be read: It has 1024 GiB, but the limit is 256 GiB"),
         ("checks/test_big.py", 2 << 20, "cannot be read: It has more than 1 MiB"),
         ("python/requirements.txt", 17 << 20, "cannot be read: It has more than 16 MiB"),
     ],

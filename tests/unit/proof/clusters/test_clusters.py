@@ -55,29 +55,31 @@ FAULTS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
     # Storage of container engines.
     ("/usr/bin/dockerd -s overlay2", {}, {}, "on the root of a node, which is an overlay itself"),
     ("/usr/bin/dockerd -s overlay2 -g /var/lib/models", {"/etc/fstab": MODELS}, {},
-     "starts no container: the kernel mounts no overlay whose layers are on the root of a node"),
+     "cannot start containers: it keeps layers in /var/lib/models, and the kernel cannot mount an "
+     "overlay whose layers are on the root of a node"),
     ("/usr/bin/dockerd -s overlay2",
      {DOCKER: '{"data-root": "/srv/docker"}', "/etc/fstab": NFS}, {},
-     "on nfs4 (10.0.0.1:/docker), and it keeps them in /srv/docker"),
-    ("/usr/bin/containerd", {}, {}, "it keeps them in /var/lib/containerd"),
+     "it keeps layers in /srv/docker, and the kernel cannot mount an overlay whose layers are on "
+     "nfs4 (10.0.0.1:/docker)"),
+    ("/usr/bin/containerd", {}, {}, "it keeps layers in /var/lib/containerd"),
     ("/usr/bin/containerd", {"/etc/fstab": "/dev/sda1 / ext4 rw 0 0\n"}, {},
-     "it keeps them in /var/lib/containerd"),
-    ("/usr/bin/containerd", {CONTAINERD: 'root = "/data"\n'}, {}, "it keeps them in /data"),
-    ("/usr/bin/k3s server", {}, {}, "it keeps them in /var/lib/rancher/k3s"),
+     "it keeps layers in /var/lib/containerd"),
+    ("/usr/bin/containerd", {CONTAINERD: 'root = "/data"\n'}, {}, "it keeps layers in /data"),
+    ("/usr/bin/k3s server", {}, {}, "it keeps layers in /var/lib/rancher/k3s"),
     # The kubelet.
     (RUN_KUBELET, {KUBELET: "kind: x\n", "/etc/fstab": "/dev/sda2 none swap sw 0 0\n"}, {},
      "the node swaps, and failSwapOn is true"),
     (RUN_KUBELET, {KUBELET: "cgroupDriver: systemd\n", CONTAINERD: f"{RUNC}false\n"}, {},
-     "by systemd, and containerd by cgroupfs"),
+     "cgroup driver systemd, but containerd uses cgroupfs"),
     (RUN_KUBELET, {KUBELET: "kind: x\n", CONTAINERD: f"{RUNC}true\n"}, {},
-     "by cgroupfs, and containerd by systemd"),
+     "cgroup driver cgroupfs, but containerd uses systemd"),
     ("/usr/bin/k3s agent --data-dir /models/k3s", {"/etc/fstab": MODELS}, {},
      "what the agent writes to /etc/rancher/node is lost"),
     # Slurm.
     ("/usr/sbin/slurmd -D", {"/etc/slurm/cgroup.conf": "CgroupPlugin=cgroup/v1\n"}, {},
      "CgroupPlugin=cgroup/v1"),
     # Programs on several nodes.
-    (TRAIN, {}, {"Environment": "NCCL_SOCKET_IFNAME=lo"}, "it listens on the loopback"),
+    (TRAIN, {}, {"Environment": "NCCL_SOCKET_IFNAME=lo"}, "it only uses the loopback interface"),
     (TRAIN, {}, {"RestrictAddressFamilies": "AF_UNIX AF_INET"}, "leaves AF_NETLINK out"),
     (TRAIN, {"/etc/hosts": "127.0.1.1 node0.lab node0\n"}, {}, "looks for node0 on its own node"),
     # Programs that go to the background.
@@ -95,7 +97,7 @@ WARNINGS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
      "on a node with one card"),
     ("/opt/bin/vllm serve m -tp 2", {}, {}, "needs 2 cards in one node"),
     ("/opt/bin/torchrun --nnodes=2 --nproc-per-node=4 t.py", {}, {}, "needs 4 cards in one node"),
-    ("/opt/serve", {}, {"NUMAMask": "1"}, "it has no memory of node 1"),
+    ("/opt/serve", {}, {"NUMAMask": "1"}, "that has no NUMA node 1"),
     # Programs beside each other.
     ("/usr/bin/dcgm-exporter -r localhost:5555", {}, {}, "needs nv-hostengine on its node"),
     ("/usr/sbin/slurmd -D", {"/etc/slurm/slurm.conf": "ClusterName=a\n"}, {}, "needs munged"),
@@ -103,14 +105,14 @@ WARNINGS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
     (f"{RUN_KUBELET} --container-runtime-endpoint=unix:///run/containerd/containerd.sock", {}, {},
      "needs containerd on its node"),
     ("/usr/bin/nv-fabricmanager", {}, {}, "GeForce RTX 5090 has no NVSwitch to manage"),
-    ("/opt/serve", {"/usr/bin/apptainer": "", **NO_NAMESPACES}, {}, "starts no container"),
+    ("/opt/serve", {"/usr/bin/apptainer": "", **NO_NAMESPACES}, {}, "cannot start containers"),
     # What grows in memory.
     ("/opt/serve", {}, {"StandardOutput": "append:/var/log/serve.log"}, "writes to /var/log/serve"),
     ("/opt/serve", {"/etc/logrotate.d/serve": "/var/log/*.log {\n}\n"},
-     {"StandardError": "file:/var/log/serve.log"}, "nothing shortens it"),
+     {"StandardError": "file:/var/log/serve.log"}, "nothing rotates it"),
     ("/usr/bin/flm pull m", {}, {"Environment": "FLM_MODEL_PATH=/var/lib/flm"}, "fetches a"),
     ("/usr/bin/curl -o /var/lib/m.gguf https://example.org/m.gguf", {}, {}, "/var/lib/m.gguf is"),
-    ("/opt/bin/hf download org/m --local-dir /srv/m", {}, {}, "/srv/m is on no disk"),
+    ("/opt/bin/hf download org/m --local-dir /srv/m", {}, {}, "/srv/m is not on a disk"),
     ("/opt/serve", {"/usr/bin/enroot": "", "/etc/enroot/enroot.conf": ENROOT}, {}, "Enroot"),
 ]  # fmt: skip
 # Of these, the node does have a disk, a peer or a device.

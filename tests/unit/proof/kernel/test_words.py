@@ -199,8 +199,8 @@ def test_an_option_of_a_module_that_has_another_name_here(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("ip=eth0:dhcp",), "no NIC is called eth0 by then"),
-        (("ip=10.0.0.2::10.0.0.1:255.255.255.0:n1:eth1:none",), "no NIC is called eth1"),
+        (("ip=eth0:dhcp",), "udev has renamed eth0 by then"),
+        (("ip=10.0.0.2::10.0.0.1:255.255.255.0:n1:eth1:none",), "udev has renamed eth1"),
         (("ip=dhcp", "bootdev=eth0"), "bootdev=eth0 on the command line"),
         (("net.ifnames=0", "ip=eth0:dhcp"), ""),
         (("ifname=eth0:52:54:00:00:00:01", "ip=eth0:dhcp", "bootdev=eth0"), ""),

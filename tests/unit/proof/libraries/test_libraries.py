@@ -103,9 +103,7 @@ def test_a_plugin_that_nobody_declared(tmp_path: Path) -> None:
     plugin = {**GOOD, f"{LIB}/plugins/libplugin.so": library("libplugin.so", "libnope.so")}
     found = proved(tmp_path, plugin)
     assert (faults(found), warnings(found)) == ([], [])
-    assert facts(found) == [
-        "plugins without the libraries they link, which nothing declared loads: 1"
-    ]
+    assert facts(found) == ["plugins that lack a library, but that nothing declared loads: 1"]
     removed = {**plugin, "/var/lib/dpkg/info/libnope1:amd64.list": f"/.\n{LIB}/libnope.so\n"}
     found = proved(tmp_path, removed)
     assert warnings(found) == ["libnope.so is not in the image: libplugin.so needs it"]
@@ -172,7 +170,7 @@ WORKS = PythonWorks("/opt/vllm", ("torch",), "cuda")
 def test_a_python_environment(tmp_path: Path) -> None:
     found = proved(tmp_path, ENVIRONMENT, python=(WORKS,))
     assert (faults(found), warnings(found)) == ([], [])
-    assert facts(found)[0].startswith("plugins without the libraries they link")
+    assert facts(found)[0].startswith("plugins that lack a library")
 
 
 def test_a_python_package_that_lacks_what_it_links(tmp_path: Path) -> None:

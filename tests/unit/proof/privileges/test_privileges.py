@@ -299,7 +299,7 @@ def owned(mode: int, owner: int = 0) -> os.stat_result:
 @pytest.mark.parametrize(
     ("strict", "mode", "owner", "said"),
     [
-        ("no", 0o1777, 0, "everybody may put keys for root into /srv/keys, and sshd takes them"),
+        ("no", 0o1777, 0, "everybody may put keys for root into /srv/keys, and sshd accepts them"),
         ("no", 0o755, 7, "its owner (uid 7) may put keys for root into /srv/keys"),
         ("no", 0o755, 0, ""),
         # sshd does not take these.
@@ -331,13 +331,13 @@ def test_a_file_of_keys_that_everybody_may_write(tmp_path: Path) -> None:
     [
         (
             "auth sufficient pam_succeed_if.so use_uid user = www-data",
-            "pam_succeed_if.so (use_uid user = www-data) lets in without a password",
+            "pam_succeed_if.so (use_uid user = www-data) lets users in without a password",
         ),
         (
             "auth [success=done default=ignore] pam_listfile.so item=user file=/etc/them",
-            "pam_listfile.so (item=user file=/etc/them) lets in",
+            "pam_listfile.so (item=user file=/etc/them) lets users in",
         ),
-        ("auth sufficient pam_localuser.so", "pam_localuser.so (whom it names) lets in"),
+        ("auth sufficient pam_localuser.so", "pam_localuser.so (whom it names) lets users in"),
         ("auth sufficient pam_succeed_if.so uid = 0 use_uid quiet", ""),
         ("auth sufficient pam_succeed_if.so user = root", ""),
         ("auth required pam_succeed_if.so user ingroup admins", ""),
@@ -391,7 +391,7 @@ def test_what_nobody_grants_is_a_fault_that_says_who_did_it(tmp_path: Path) -> N
     make_tree(tmp_path, {"/usr/bin/tool": Program()})
     (tmp_path / "usr/bin/tool").chmod(0o4755)
     fault = at(proved(tmp_path, {}), Level.FAULT)[-1]
-    assert "/usr/bin/tool acts as" in fault.what
+    assert "/usr/bin/tool runs as" in fault.what
     assert fault.what.endswith("(mode 4755), which no overlay grants")
     assert fault.evidence[0].said == "origin unknown"
     assert "`grants: {setuid: ['/usr/bin/tool']}`" in fault.hint

@@ -62,7 +62,7 @@ def test_a_drop_in_that_opens_a_service(
     tmp_path: Path,
 ) -> None:
     given = subject(make_tree(tmp_path, {UNIT: unit, DROP_IN: drop_in}))
-    said = [f"a.service takes packets from everywhere: {DROP_IN} removes the unit's own "
+    said = [f"a.service accepts packets from everywhere: {DROP_IN} removes the unit's own "
             "IPAddressDeny=any"]  # fmt: skip
     assert warnings(prove_fences(given, starting(**values))) == (said if is_open else [])
 
@@ -102,8 +102,8 @@ def test_memory_that_processes_share(options: str, small: bool, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("nas:/r /r nfs4 soft,timeo=10,nofail 0 0", "soft, and programs rarely notice"),
-        ("nas:/r /r nfs softerr,nofail 0 0", "softerr, and programs rarely notice"),
+        ("nas:/r /r nfs4 soft,timeo=10,nofail 0 0", "(soft), and programs rarely notice"),
+        ("nas:/r /r nfs softerr,nofail 0 0", "(softerr), and programs rarely notice"),
         ("nas:/r /r nfs4 ro,soft,nofail 0 0", ""),
         ("nas:/r /r nfs4 hard,nofail 0 0", ""),
         ("//nas/r /r cifs soft,nofail 0 0", ""),

@@ -34,7 +34,7 @@ def test_limits_of_sessions(lines: str, said: str, tmp_path: Path) -> None:
     given = subject(make_tree(tmp_path, {FILE: f"[Slice]\n{lines}\n"}))
     given.__dict__["shipped"] = {}
     found = [(each.level, each.what) for each in prove_session_limits(given)]
-    what = f"what users run over ssh is limited by {said}: a node that computes has more"
+    what = f"what users run over ssh is limited by {said}: programs that compute may need more"
     assert found == ([(Level.WARNING, what)] if said else [])
 
 

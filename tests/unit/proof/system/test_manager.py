@@ -76,7 +76,7 @@ def test_lines_of_a_daemon_with_the_files_that_have_them(tmp_path: Path) -> None
         ("CapabilityBoundingSet=~CAP_CHOWN\nCapabilityBoundingSet=~CAP_SETUID", "takes CAP_SETUID"),
         ("SystemCallArchitectures=native", ""),
         ("SystemCallArchitectures=x86", "SystemCallArchitectures=x86 for all services"),
-        ("NoNewPrivileges=yes", "NoNewPrivileges=yes for all services: sudo makes nobody root"),
+        ("NoNewPrivileges=yes", "NoNewPrivileges=yes for all services: sudo works for nobody"),
         ("NoNewPrivileges=yes\nNoNewPrivileges=no", ""),
         ("DefaultTimeoutStartSec=2", "DefaultTimeoutStartSec=2 for all services"),
         ("DefaultTimeoutStartSec=500ms", "DefaultTimeoutStartSec=500ms for all services"),

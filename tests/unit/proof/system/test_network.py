@@ -82,7 +82,7 @@ LINK = f"{ETC}/10-nic.link"
 @pytest.mark.parametrize(
     ("match", "lines", "said"),
     [
-        ("Type=ether", "BitsPerSecond=100M\nAutoNegotiation=no", "slow: BitsPerSecond=100M"),
+        ("Type=ether", "BitsPerSecond=100M\nAutoNegotiation=no", "from: BitsPerSecond=100M"),
         ("OriginalName=*", "BitsPerSecond=100000K\nDuplex=half", "00K and Duplex=half"),
         ("Type=ether", "BitsPerSecond=10G", ""),
         ("Type=ether", "BitsPerSecond=1000M\nDuplex=full", ""),

@@ -159,7 +159,7 @@ AGE = "20000:0:99999:7::"
     [
         ("/bin/bash", f"{AGE}", "yes", ""),
         ("/bin/fish", f"{AGE}", "yes", "the login shell /bin/fish is not in the image"),
-        ("/bin/bash", "0:0:99999:7::", "yes", "has to be changed at the next log-in"),
+        ("/bin/bash", "0:0:99999:7::", "yes", "must be changed at the next login"),
         ("/bin/bash", "20000:0:99999:7::1", "yes", "it has expired"),
         ("/bin/bash", f"{AGE}", "no", "sshd refuses me: without PAM"),
     ],
@@ -246,12 +246,12 @@ def test_a_host_key_for_what_sshd_offers(
     [
         (0o4755, 0, 0, "me ALL=(ALL) NOPASSWD: ALL", ""),
         (0o4110, 0, 0, "me ALL=(ALL) NOPASSWD: ALL",
-         "me may become root by sudo, but not execute /usr/bin/sudo: mode 4110, group root"),
-        (0o4110, 0, 0, "%admins ALL=(ALL) ALL", "me may become root by sudo"),
+         "me may become root with sudo, but cannot execute /usr/bin/sudo: mode 4110, group root"),
+        (0o4110, 0, 0, "%admins ALL=(ALL) ALL", "me may become root with sudo"),
         (0o4110, 0, 7, "%admins ALL=(ALL) ALL", ""),
         (0o4110, 0, 0, "%others ALL=(ALL) ALL", ""),
         (0o4110, 0, 0, "", ""),
-        (0o0755, 0, 0, "me ALL=(ALL) ALL", "sudo works for nobody: /usr/bin/sudo must be root's"),
+        (0o0755, 0, 0, "me ALL=(ALL) ALL", "sudo works for nobody: /usr/bin/sudo must belong to"),
         (0o4755, 5, 0, "me ALL=(ALL) ALL", "sudo works for nobody"),
     ],
 )  # fmt: skip

@@ -107,9 +107,7 @@ def test_a_program_that_is_not_there(path: str, level: Level, what: str, tmp_pat
 
 def test_a_job_that_may_not_be_executed(tmp_path: Path) -> None:
     (found,) = prove_read(prepare(tmp_path, {"/etc/cron.daily/clean": "#!/bin/sh\n"}))
-    assert found.what == (
-        "/etc/cron.daily/clean never runs: cron starts only files that may be executed"
-    )
+    assert found.what == "/etc/cron.daily/clean never runs: cron starts only executable files"
 
 
 def test_an_init_script_without_a_unit(tmp_path: Path) -> None:
