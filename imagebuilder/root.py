@@ -41,6 +41,10 @@ class Root:
         """
         return follow_links(name, self.link_at)
 
+    def end_of(self, name: str) -> str:
+        """Where the links of `name` end, even if nothing is there."""
+        return follow_links(name, self.link_at, dangling=True) or name
+
     def link_at(self, name: str) -> str | None:
         """What the symlink `name` says, "" for what is none, None when nothing is there.
 
@@ -143,8 +147,13 @@ class Root:
             todo.extend(e.path for e in reversed(listed) if e.is_dir(follow_symlinks=False))
 
 
-def follow_links(name: str, link_at: Callable[[str], str | None]) -> str | None:
-    """The path that `name` leads to in a root of which `link_at` tells as Root.link_at() does."""
+def follow_links(
+    name: str, link_at: Callable[[str], str | None], *, dangling: bool = False
+) -> str | None:
+    """The path that `name` leads to in a root of which `link_at` tells as Root.link_at() does.
+
+    None when nothing is there, but with `dangling` where it would be.
+    """
     todo = [part for part in reversed(name.split("/")) if part not in ("", ".")]
     done, links = "", 0
     while todo:
@@ -156,7 +165,7 @@ def follow_links(name: str, link_at: Callable[[str], str | None]) -> str | None:
         here = f"{done}/{part}"
         target = link_at(here)
         if target is None:
-            return None
+            return "/".join([here, *reversed(todo)]) if dangling else None
         if not target:
             done = here
             continue

@@ -29,7 +29,7 @@ from tests.faults.site import Site, plant
 
 CORPUS = Path(__file__).parent
 # Corpora: their folders, and what their names begin with.
-FURTHER = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+FURTHER = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def test_of_a_profile_with_any_name_that_a_recipe_may_have(profile: str) -> None
     assert NAME.pattern.fullmatch(profile)
     with memory_folder() as top:
         made = make_tree(top / "tree")
-        made.nodes_file.write_text(NODES.replace("demo", profile))
+        made.nodes_file.write_text(NODES.replace("demo", f"'{profile}'"))
         made.release(ReleaseName(profile, "1")).mkdir(parents=True)
         boots(made, MAC, f"{profile}/1", name="n1")
         note_reports(made)

@@ -18,6 +18,11 @@ from imagebuilder.proof.systemd import Startup
 
 # Programs that steer the clock of a node; two of them pull it to and fro.
 CLOCKS = ("systemd-timesyncd", "chronyd", "ntpd", "openntpd")
+MANAGED = ("/etc/NetworkManager/NetworkManager.conf", "/etc/NetworkManager/conf.d/*.conf",
+           "/usr/lib/NetworkManager/conf.d/*.conf")  # fmt: skip
+UNMANAGED = re.compile(
+    r"^[ \t]*(unmanaged-devices\s*=\s*\S|managed\s*=\s*(0|no|false)\b)", re.MULTILINE
+)
 # Settings that forbid user namespaces, and programs that make one for each container.
 NAMESPACES = ("user.max_user_namespaces", "kernel.unprivileged_userns_clone")
 ROOTLESS = ("apptainer", "singularity", "enroot", "podman", "ch-run")
@@ -32,6 +37,7 @@ def prove_peers(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Warnings: what is missed may be on another machine, or be made on the node."""
     yield from prove_needed(subject, startup)
     yield from prove_clocks(subject, startup)
+    yield from prove_managers(subject, startup)
     yield from prove_namespaces(subject)
     yield from prove_fabric(subject, startup)
 
@@ -71,6 +77,19 @@ def prove_clocks(subject: Subject, startup: Startup) -> Iterator[Finding]:
         what = f"{one.name} and {other.name} both set the clock: it jumps between the times of both"
         where = (Evidence(service.unit.paths[0]) for service in (one, other) if service.unit.paths)
         yield SAY.warning(what, *where, hint=f"mask {one.name}")
+
+
+def prove_managers(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """A warning about NetworkManager beside networkd, which sets up the boot NIC."""
+    networkd = any("systemd-networkd" in name for name in startup.jobs)
+    texts = [(path, subject.root.text(path)) for p in MANAGED for path in subject.root.glob(p)]
+    if networkd and not any(UNMANAGED.search(text) for _, text in texts):
+        for service in services_of(subject, startup, "NetworkManager"):
+            what = f"{service.name} and systemd-networkd both set up the NIC that a node boots "
+            what += "from: two DHCP clients change its address"
+            hint = "let one of them manage it: unmanaged-devices=type:ethernet in [keyfile] of "
+            hint += f"{MANAGED[0]}"
+            yield SAY.warning(what, service.evidence, hint=hint)
 
 
 def prove_namespaces(subject: Subject) -> Iterator[Finding]:

@@ -20,6 +20,8 @@ from imagebuilder.root import Root
 
 FOLDERS = ("/etc/slurm", "/etc/slurm-llnl")
 SETTING = re.compile(r"(?<!\w)(?P<key>\w+)\s*=\s*(?P<value>\S+)")
+PLUGINS = ("/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm", "/usr/lib64/slurm", "/usr/lib/slurm")
+NAME = re.compile(r"\w+")
 MEMLOCK = str(8 << 20)  # the kernel's default, for what systemd starts
 # Of systemd before 256, which could still mount the old hierarchies.
 UNIFIED = "systemd.unified_cgroup_hierarchy"
@@ -31,9 +33,28 @@ RDMA = re.compile(r"ib_uverbs|rdma_ucm|\w+_ib|irdma|bnxt_re|hns_roce\w*")
 
 def prove_slurm(subject: Subject, startup: Startup) -> Iterator[Finding]:
     for daemon in services_of(subject, startup, "slurmd"):
+        yield from prove_plugins(subject.root, daemon)
         yield from prove_hierarchy(subject, daemon)
         yield from prove_locked(subject, daemon)
         yield from prove_cards(subject.root, daemon)
+
+
+def prove_plugins(root: Root, daemon: SiteService) -> Iterator[Finding]:
+    """Faults of plugins that slurm.conf names by TYPE/NAME, and that this Slurm does not have."""
+    path, settings = read_slurm(root, "slurm.conf")
+    folder = settings.get("plugindir", "")
+    places = [folder] if folder else [p for p in PLUGINS for p in root.glob(p)]
+    there = {name for place in places for name in root.names(place)}
+    kinds = {name.partition("_")[0] for name in there}
+    for value in (v for words in settings.values() for v in words.split(",")):
+        kind, has_name, name = value.partition("/")
+        plugin = f"{kind}_{name}.so"
+        if has_name and kind in kinds and NAME.fullmatch(name) and plugin not in there:
+            what = f"{daemon.name} does not start: {path} names {value}, and {plugin} is not among "
+            what += "the plugins of this Slurm"
+            like = sorted(each for each in there if each.startswith(f"{kind}_"))
+            where = (Evidence(path, said=value), Evidence(places[0], said=" ".join(like[:8])))
+            yield SAY.fault(what, *where, hint="name one of those, or install its package")
 
 
 def prove_hierarchy(subject: Subject, daemon: SiteService) -> Iterator[Finding]:

@@ -139,6 +139,7 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
     yield from prove_memory(subject)
     yield from prove_interface(subject)
     yield from prove_policy(subject)
+    yield from prove_governor(subject)
     for module, option, value, where in options_of(subject):
         yield from prove_option(subject.chips, module, option, value, where)
     kernel = Kernel(subject.modules, subject.kernel)
@@ -159,6 +160,23 @@ def prove_interface(subject: Subject) -> Iterator[Finding]:
             what = f"{word.text} on the command line: udev has renamed {found[1]} by then, and the "
             what += "node gets no address"
             yield SAY.fault(what, word.evidence, hint="use ip=dhcp, which tries every NIC")
+
+
+def prove_governor(subject: Subject) -> Iterator[Finding]:
+    """A warning of processors that keep their lowest clock: powersave means that to every driver
+    but amd_pstate and intel_pstate when they are active (admin-guide/pm/cpufreq.rst).
+    """
+    words = {word.key: word for word in kernel_words(subject.cmdline)}
+    governor = words.get("cpufreq.default_governor")
+    if governor is None or governor.value != "powersave":
+        return
+    for driver in ("amd_pstate", "intel_pstate"):
+        state = words.get(driver)
+        if state and state.value in ("disable", "passive", "guided"):
+            what = f"{governor.text} with {state.text} on the command line: processors keep their "
+            what += "lowest clock"
+            hint = f"remove {governor.text}, or let {driver} be active"
+            yield SAY.warning(what, governor.evidence, state.evidence, hint=hint)
 
 
 def prove_policy(subject: Subject) -> Iterator[Finding]:

@@ -79,6 +79,8 @@ class Search:
     listed: dict[str, frozenset[str]] = field(default_factory=dict)
     known: dict[tuple[str, str], str] = field(default_factory=dict)
     mates: dict[tuple[str, str], str] = field(default_factory=dict)
+    # Folders of LD_LIBRARY_PATH of services, which may be of some of them only.
+    first: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         triplet = TRIPLETS.get(self.files.machine, "")
@@ -107,6 +109,9 @@ class Search:
             found = self.in_folder(folder, name)
             # It knows folders of ld.so.conf only from its cache (ldconfig(8)).
             if found and (folder in self.default or f"{folder}/{name}".encode() in self.cache):
+                return found
+        for folder in self.first:
+            if found := self.in_folder(folder, name):
                 return found
         mate = self.mates.get((scope_of(of), name), "")
         return "" if posixpath.dirname(mate) in self.folders else mate

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from imagebuilder.root import Root
 PROGRAM = Path(__file__).with_name("report.py")
 # torch and vLLM import in 15 s; from a cold disk on a busy builder in more than a minute.
 SECONDS = 240
+REQUIRES = "Requires-Dist: "
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Distribution:
     version: str
     path: str
     record: bool
+    requires: tuple[str, ...] = ()
 
 
 def inspect_environment(subject: Subject, path: str) -> Environment:
@@ -108,22 +111,26 @@ def read_environment(done: Completed) -> Environment:
 
 
 def site_packages(root: Root, path: str) -> str | None:
-    """The folder of an environment's distributions: `lib/python3.11/site-packages`, or None."""
-    return next(iter(root.glob(f"{path}/lib/python3*/site-packages")), None)
+    """The folder of an environment's distributions: `lib/python3.11/site-packages`, or None.
+
+    Of several that of its interpreter: an environment may have packages of an older Python left.
+    """
+    found = root.glob(f"{path}/lib/python3*/site-packages")
+    name = posixpath.basename(root.resolve(f"{path}/bin/python") or "")
+    return next((each for each in found if f"/lib/{name}/" in each), next(iter(found), None))
 
 
 def installed(root: Root, site: str) -> dict[str, Distribution]:
     found: dict[str, Distribution] = {}
     for info in root.glob(f"{site}/*.dist-info"):
-        said = dict(
-            line.split(": ", 1)
-            for line in root.text(f"{info}/METADATA").partition("\n\n")[0].splitlines()
-            if line.startswith(("Name: ", "Version: "))
-        )
+        lines = root.text(f"{info}/METADATA").partition("\n\n")[0].splitlines()
+        keys = ("Name: ", "Version: ")
+        said = dict(line.split(": ", 1) for line in lines if line.startswith(keys))
+        requires = [line[len(REQUIRES) :] for line in lines if line.startswith(REQUIRES)]
         # A folder without METADATA still says what it was meant to be.
         stem = re.fullmatch(r".*/(?P<name>.+)-(?P<version>[^-]+)\.dist-info", info)
         name = said.get("Name", stem["name"] if stem else info)
         version = said.get("Version", stem["version"] if stem else "")
         record = root.is_file(f"{info}/RECORD") and root.is_file(f"{info}/METADATA")
-        found[canonicalize_name(name)] = Distribution(name, version, info, record)
+        found[canonicalize_name(name)] = Distribution(name, version, info, record, tuple(requires))
     return found

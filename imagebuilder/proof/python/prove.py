@@ -18,6 +18,7 @@ from imagebuilder.proof.python.environment import (
     installed,
     site_packages,
 )
+from imagebuilder.proof.python.installed import prove_requires, prove_search
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import PythonWorks
@@ -41,7 +42,10 @@ def prove_python(subject: Subject) -> Iterator[Finding]:
         # 1. From outside: the interpreter, and what was installed.
         unfit = list(prove_interpreter(subject, works.path, site))
         yield from unfit
-        yield from prove_locked(subject, works.path, installed(subject.root, site))
+        present = installed(subject.root, site)
+        yield from prove_locked(subject, works.path, present)
+        yield from prove_requires(present, posixpath.basename(posixpath.dirname(site)))
+        yield from prove_search(subject.root, site)
         # 2. From inside, when there is something to run.
         if not unfit:
             yield from prove_imports(works, site, inspect_environment(subject, works.path))

@@ -28,6 +28,7 @@ TOOLKIT, CLI, NO_CGROUPS = (
     "/etc/nvidia-container-runtime/config.toml", "nvidia-container-cli", "no-cgroups",
 )  # fmt: skip
 CONTAINERD, KUBELET = "/etc/containerd/config.toml", "kubelet.service"
+OLD_NAMES = frozenset(("io.containerd.grpc.v1.cri", "cri"))
 # Specifications of devices for containers (Container Device Interface, "CDI JSON Specification").
 DEVICES = ("/etc/cdi/*.json", "/etc/cdi/*.yaml")
 
@@ -40,8 +41,10 @@ def prove_containers(subject: Subject) -> Iterator[Finding]:
         yield from prove_daemon(root, docker)
     if root.is_file(TOOLKIT) and docker:
         yield from prove_toolkit(root)
-    if root.is_file(CONTAINERD) and find_unit(root, KUBELET):
-        yield from prove_cri(root)
+    if root.is_file(CONTAINERD):
+        yield from prove_names(root)
+        if find_unit(root, KUBELET):
+            yield from prove_cri(root)
     for path in (path for pattern in DEVICES for path in root.glob(pattern)):
         yield from prove_devices(root, path)
 
@@ -94,6 +97,12 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
         what += "rootless containers"
         evidence = Evidence(TOOLKIT, CLI, NO_CGROUPS, f"{NO_CGROUPS} = true")
         yield SAY.fault(what, evidence, hint=f"set {NO_CGROUPS} = false")
+    told = str(cli.get("ldconfig", "")) if isinstance(cli, dict) else ""
+    path = told.removeprefix("@")  # which is a program of the node, not of the container
+    if told.startswith("@/") and not root.is_file(path):
+        what = f"no container gets a card: {TOOLKIT} names {path}, which is not in the image"
+        where = Evidence(TOOLKIT, CLI, "ldconfig", f'ldconfig = "{told}"')
+        yield SAY.fault(what, where, hint='set ldconfig = "@/sbin/ldconfig" (.real is Ubuntu\'s)')
 
 
 def prove_cri(root: Root) -> Iterator[Finding]:
@@ -108,6 +117,21 @@ def prove_cri(root: Root) -> Iterator[Finding]:
         what = f"the kubelet finds no runtime: disabled_plugins of {CONTAINERD} contains cri"
         evidence = Evidence(CONTAINERD, symbol="disabled_plugins")
         yield SAY.fault(what, evidence, hint="remove it from that list")
+
+
+def prove_names(root: Root) -> Iterator[Finding]:
+    """A warning about the names that containerd's plugins had before version 3 of its file."""
+    try:
+        settings = tomllib.loads(root.text(CONTAINERD))
+    except (ValueError, RecursionError):  # prove_cri says so
+        return
+    plugins, version = settings.get("plugins"), settings.get("version")
+    old = [name for name in plugins if name in OLD_NAMES] if isinstance(plugins, dict) else []
+    if isinstance(version, int) and version > 2 and old:
+        what = f"containerd ignores [plugins.'{old[0]}'] in {CONTAINERD}: version {version} of the "
+        what += "file has other names, and containers run with the default runtime, without a card"
+        where = Evidence(CONTAINERD, symbol="version", said=f"version = {version}")
+        yield SAY.warning(what, where, hint="set version = 2, or run containerd config migrate")
 
 
 def has_no_cri(settings: Mapping[str, Any]) -> bool:

@@ -115,6 +115,11 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
         command = expanded(words, environment)
         path = command[-1] if len(command) > 1 else ""
         is_test = posixpath.basename(command[0]) == "test" and "!" not in command
+        if is_test and not path and words[-1].startswith("${"):
+            what = f"{unit.name} never starts: it checks for {words[-1]}, which nothing sets"
+            said = said_in(subject.root, unit, "ExecCondition")
+            yield SAY.fault(what, said, hint="set that variable, or remove the condition")
+            continue
         tests = is_test and path.startswith("/")
         folder = posixpath.dirname(path)
         if tests and (key := hiding(unit, path)):
@@ -179,6 +184,16 @@ def made(subject: Subject, unit: LoadedUnit, path: str) -> bool:
         ["grep", "-rlsE", "-e", f"^RuntimeDirectory=(.* )?{re.escape(name)}( |$)", *UNITS]
     )
     return bool(set(mentions) - set(unit.paths)) or bool(runtime.stdout.split())
+
+
+def is_there(subject: Subject, path: str) -> bool:
+    """Whether a node has something at a path, in the image or from boot on: a link that leads
+    nowhere is nothing.
+    """
+    if subject.root.host(path) is not None:
+        return True
+    end = subject.root.end_of(path)
+    return appears_later(subject, end) or appears_later(subject, f"{end}/")
 
 
 def appears_later(subject: Subject, path: str) -> bool:

@@ -13,6 +13,7 @@ from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.sysctl import read_sysctl
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.authorities import prove_authorities
 from imagebuilder.proof.system.modes import prove_modes
 from imagebuilder.proof.system.mounts import prove_mounts
 from imagebuilder.root import Root
@@ -52,6 +53,7 @@ def prove_files(subject: Subject) -> Iterator[Finding]:
     yield from prove_modes(subject)
     if root.lies(BUNDLE) or "ca-certificates" in subject.packages:
         yield from prove_certificates(root)
+    yield from prove_authorities(subject)
     if root.lies(LOCALTIME) and not root.is_file(LOCALTIME):
         what = f"{LOCALTIME} leads to a time zone that is not in the image"
         yield SAY.fault(what, Evidence(LOCALTIME), hint="install tzdata, or correct the link")

@@ -38,6 +38,9 @@ NFS, SOFT = ("nfs", "nfs4"), frozenset(("soft", "softerr"))
 # tmpfs(5), size=; a share in percent is that of each node's memory.
 SIZE = re.compile(r"(?<![\w.])size=(?P<count>\d+)(?P<unit>[kKmMgG]?)(?=,|$)")
 SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
+UDP = {"udp", "proto=udp", "proto=udp6"}
+NO_UDP = "CONFIG_NFS_DISABLE_UDP_SUPPORT=y"
+CONFIGS = ("/usr/lib/modules/{}/config", "/boot/config-{}")
 LEAST_SHARED = 1 << 30
 HELPERS = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin")
 # Modules of file systems that have another name, and what is in every kernel or is no file system.
@@ -103,6 +106,7 @@ def prove_mounts(subject: Subject) -> Iterator[Finding]:
             yield from prove_kind(subject, mount)
             yield from prove_shared_memory(mount)
             yield from prove_soft(mount)
+            yield from prove_transport(subject, mount)
 
 
 def prove_disk(mount: SiteMount) -> Iterator[Finding]:
@@ -130,6 +134,19 @@ def prove_soft(mount: SiteMount) -> Iterator[Finding]:
         what = f"{mount.name} gives up what it writes when its server answers late "
         what += f"({min(SOFT & set(options))}), and programs rarely notice"
         yield SAY.warning(what, mount.evidence, hint="use hard, which is the default, or ro")
+
+
+def prove_transport(subject: Subject, mount: SiteMount) -> Iterator[Finding]:
+    """A fault of NFS over UDP with a kernel that was built without it, as most are since 5.6."""
+    if mount.kind not in NFS or not UDP & set(mount.options.split(",")):
+        return
+    for pattern in CONFIGS:
+        path = pattern.format(subject.kernel)
+        if NO_UDP in subject.root.text(path):
+            what = f"{mount.name} is not mounted: the kernel has no NFS over UDP"
+            where = (mount.evidence, Evidence(path, said=NO_UDP))
+            yield SAY.fault(what, *where, hint="use proto=tcp, or remove that option")
+            return
 
 
 def prove_options(mount: SiteMount) -> Iterator[Finding]:

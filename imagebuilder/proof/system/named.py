@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.services.start import appears_later
+from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
@@ -43,8 +43,7 @@ def prove_libraries(subject: Subject, path: str) -> Iterator[Finding]:
             continue
         for found in LIBRARY.finditer(line):
             library = found["path"]
-            is_known = subject.root.lies(library) or appears_later(subject, library)
-            if not is_known and ".so/" not in library:
+            if not is_there(subject, library) and ".so/" not in library:
                 what = f"{path} names {library}, which is not in the image"
                 hint = "install the package that has it, or remove that line"
                 yield SAY.warning(what, Evidence(path, said=line.strip()), hint=hint)

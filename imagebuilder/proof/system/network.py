@@ -18,6 +18,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import TRUE
 from imagebuilder.proof.config import config_folders
 from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import Startup
@@ -86,6 +87,28 @@ def prove_nic(root: Root) -> Iterator[Finding]:
             yield SAY.fault(what, where, hint=hint)
         yield from prove_speed(path, link)
         break
+    yield from prove_order(root)
+
+
+def prove_order(root: Root) -> Iterator[Finding]:
+    """Warnings of .link files whose settings do not count: udev takes the first file that matches
+    (systemd.link(5)).
+    """
+    seen: list[tuple[str, dict[str, dict[str, str]]]] = []
+    for path in network_files(root, ".link"):
+        sections = read_sections(root.text(path))
+        match = sections.get("Match", {})
+        first = next((each for each in seen if each[1].get("Match") == match), None)
+        if set(match) <= {"Type", "Kind"}:
+            seen.append((path, sections))
+        if first is None or not path.startswith("/etc/"):
+            continue
+        lost = sections.get("Link", {}).keys() - first[1].get("Link", {}).keys()
+        if lost:
+            what = f"{path} has no effect: {first[0]} matches the same NICs and comes first, so "
+            what += f"that {some(sorted(lost))} is not set"
+            where = (Evidence(path, "Match"), Evidence(first[0], "Match"))
+            yield SAY.warning(what, *where, hint="put the settings of both into one file")
 
 
 def prove_speed(path: str, link: Mapping[str, str]) -> Iterator[Finding]:

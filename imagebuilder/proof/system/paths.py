@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.services.confinement import said_in
-from imagebuilder.proof.services.start import appears_later
+from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup
@@ -67,7 +67,7 @@ def missing(subject: Subject, unit: LoadedUnit, key: str) -> Iterator[str]:
     for word in unit.words(key):
         path = word.removeprefix("+").partition(":")[0].rstrip("/")
         is_sure = path.startswith("/") and "%" not in path and "$" not in path
-        if is_sure and not subject.root.lies(path) and not appears_later(subject, f"{path}/"):
+        if is_sure and not is_there(subject, path):
             yield path
 
 

@@ -12,7 +12,7 @@ from imagebuilder.proof.access.accounts import fields, read_accounts
 from imagebuilder.proof.clusters.units import site_services
 from imagebuilder.proof.services.environment import Environment, environment_of
 from imagebuilder.proof.services.sessions import WHO, session_environment
-from imagebuilder.proof.services.start import appears_later
+from imagebuilder.proof.services.start import appears_later, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.paths import MADE, is_below, made_by_tmpfiles
@@ -89,7 +89,7 @@ def covers(folders: frozenset[str], path: str) -> bool:
 
 def is_missing(subject: Subject, path: str) -> bool:
     """Whether a node has nothing at a path, by the image, tmpfiles.d and mounts."""
-    if subject.root.lies(path) or appears_later(subject, f"{path}/"):
+    if is_there(subject, path):
         return False
     return not any(is_below(made, path) for made in made_by_tmpfiles(subject.root))
 

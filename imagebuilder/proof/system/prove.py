@@ -58,7 +58,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_clusters(subject, startup)
     yield from prove_late_settings(subject, startup)
     yield from prove_fences(subject, startup)
-    yield from prove_read(subject)
+    yield from prove_read(subject, startup)
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)
     yield from prove_manager(subject, startup)

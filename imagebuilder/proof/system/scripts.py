@@ -19,7 +19,7 @@ from imagebuilder.proof.access.units import find_program
 from imagebuilder.proof.privileges.searched import find_programs
 from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.services.environment import environment_of, expanded
-from imagebuilder.proof.services.start import IN_IMAGE, PATH, appears_later
+from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
 from imagebuilder.proof.shell import (
     BASH,
     MOST_BYTES,
@@ -308,8 +308,7 @@ class ScriptReading:
 
     def lacks(self, path: str) -> bool:
         """Whether a path should be in the image and is not."""
-        is_ours = path.startswith(IN_IMAGE) and not appears_later(self.subject, path)
-        return is_ours and not self.subject.root.lies(path)
+        return path.startswith(IN_IMAGE) and not is_there(self.subject, path)
 
     def is_new(self, name: str, known: frozenset[str]) -> bool:
         return bool(NAME.fullmatch(name)) and name not in known and not self.find(name)

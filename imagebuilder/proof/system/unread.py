@@ -17,6 +17,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.config import PARENTS
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import Startup
 
 # Names that people give to what shall not be read.
 SET_ASIDE = re.compile(
@@ -26,6 +27,7 @@ SET_ASIDE = re.compile(
 RUN_PARTS = r"[A-Za-z0-9_-]+"
 CONF, RULES = r".+\.conf", r".+\.rules"
 CRON = ("/usr/sbin/cron", "/usr/sbin/crond")
+IFUPDOWN = ("/usr/sbin/ifup", "/sbin/ifup")
 UNITS = r"automount|device|mount|path|scope|service|slice|socket|swap|target|timer"
 INIT, SYSV = "/etc/init.d", "/usr/lib/systemd/system-generators/systemd-sysv-generator"
 STARTED = re.compile(r"S\d\d(?P<name>.+)")
@@ -71,6 +73,8 @@ READ = (
                                                                "monthly")),
     started("/etc/update-motd.d", "pam_motd"),
     started("/etc/networkd-dispatcher/*.d", "networkd-dispatcher", "/usr/bin/networkd-dispatcher"),
+    *(started(f"/etc/network/if-{when}.d", "ifupdown", *IFUPDOWN)
+      for when in ("pre-up", "up", "down", "post-down")),
     started("/etc/NetworkManager/dispatcher.d", "NetworkManager", "/usr/sbin/NetworkManager"),
     started("/usr/lib/systemd/system-sleep", "systemd-sleep"),
     started("/usr/lib/systemd/system-shutdown", "systemd-shutdown"),
@@ -111,20 +115,27 @@ FILES = {
     "/etc/crontab": CRON,
     "/var/spool/cron/crontabs/*": CRON,
     "/etc/docker/daemon.json": ("/usr/bin/dockerd", "/usr/sbin/dockerd"),
-    "/etc/network/interfaces.d/*": ("/usr/sbin/ifup",),
+    "/etc/network/interfaces.d/*": IFUPDOWN,
     "/etc/NetworkManager/system-connections/*": ("/usr/sbin/NetworkManager",),
     "/etc/iptables/rules.v[46]": ("/usr/sbin/netfilter-persistent",),
 }
 
 
-def prove_read(subject: Subject) -> Iterator[Finding]:
+def prove_read(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Findings about files that have no effect."""
+    told = {
+        word
+        for unit in startup.starting()
+        for commands in unit.commands.values()
+        for words in commands
+        for word in words
+    }
     for folder in READ:
         for path in site_files(subject, f"{folder.pattern}/*"):
             yield from prove_file(subject, folder, path)
     for pattern, programs in FILES.items():
         for path in site_files(subject, pattern):
-            if not any(map(subject.root.is_file, programs)):
+            if path not in told and not any(map(subject.root.is_file, programs)):
                 yield without_reader(path, posixpath.basename(programs[0]), is_job=programs == CRON)
     yield from prove_init_scripts(subject)
 

@@ -350,3 +350,38 @@ def test_a_program_that_lacks_a_library(tmp_path: Path) -> None:
     files = {"/usr/bin/tool": program("libgone.so.1")}
     (what, *_) = faults(proved(tmp_path, files, programs=("/usr/bin/tool",)))
     assert what.startswith("libgone.so.1 is not in the image")
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_two_runtimes_in_one_process(tmp_path: Path, same: bool) -> None:  # noqa: FBT001
+    other = "libamdhip64.so.6" if same else "libamdhip64.so.7"
+    files: Files = {
+        f"{LIB}/libggml-hip.so": library("libggml-hip.so", "libamdhip64.so.6", "librocblas.so.4"),
+        f"{LIB}/librocblas.so.4": library("librocblas.so.4", other),
+        f"{LIB}/libamdhip64.so.6": library("libamdhip64.so.6"),
+        f"{LIB}/libamdhip64.so.7": library("libamdhip64.so.7"),
+    }
+    found = warnings(proved(tmp_path, files, libraries=(f"{LIB}/libggml-hip.so",)))
+    assert ["loads two versions of libamdhip64" in what for what in found] == [True] * (not same)
+
+
+@pytest.mark.parametrize("release", ["2.21", "2.18"])
+def test_libraries_of_two_releases_of_xrt(tmp_path: Path, release: str) -> None:
+    files: Files = {
+        f"{LIB}/libxrt_core.so.2.21.75": library("libxrt_core.so.2"),
+        f"{LIB}/libxrt_driver_xdna.so.{release}.0": library("libxrt_driver_xdna.so.2"),
+    }
+    found = [what for what in warnings(proved(tmp_path, files)) if "XRT" in what]
+    assert len(found) == (release != "2.21")
+
+
+@pytest.mark.parametrize("value", ["", "/opt/rocm/lib"])
+def test_libraries_that_a_service_is_told_of(tmp_path: Path, value: str) -> None:
+    unit = f"[Service]\nExecStart=/opt/a/bin/a\nEnvironment=LD_LIBRARY_PATH={value}\n"
+    files: Files = {
+        "/opt/a/bin/a": program("libown.so"),
+        "/opt/rocm/lib/libown.so": library("libown.so"),
+        "/etc/systemd/system/a.service": unit,
+    }
+    found = [what for what in faults(proved(tmp_path, files)) if "libown.so" in what]
+    assert len(found) == (not value)

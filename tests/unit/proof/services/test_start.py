@@ -165,6 +165,12 @@ def test_a_model_is_where_something_is_mounted(model: str, starts: bool, tmp_pat
     assert (not list(found)) == starts
 
 
+def test_a_model_that_nothing_names(tmp_path: Path) -> None:
+    look = unit({"ExecCondition": ("/usr/bin/test", "-e", "${MODEL}")})
+    (found,) = faults(prove_files(subject(tmp_path), look, {}))
+    assert "it checks for ${MODEL}, which nothing sets" in found
+
+
 @pytest.mark.parametrize(
     ("value", "starts"), [("vm", False), ("no", True), ("!vm", True), ("!no", False)]
 )
