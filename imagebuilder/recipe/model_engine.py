@@ -99,6 +99,14 @@ class EngineBootModel(Model):
     )
 
 
+class OtherValueModel(Model):
+    """A value of another setting, with which a value is wrong."""
+
+    variable: str = Field(pattern=rules.ENV.whole, description="Its variable.")
+    options: list[str] = Field(default=[], description="Its options.")
+    value: Regex = Field(description="Regular expression for the values.")
+
+
 class SettingModel(Model):
     """A setting of the engine: an option, a variable of its environment, or both."""
 
@@ -124,6 +132,10 @@ class SettingModel(Model):
     wrong: Regex = Field(
         default="",
         description="Regular expression for the values that no service should have: a fault.",
+    )
+    together_with: OtherValueModel | None = Field(
+        default=None,
+        description="The other setting without whose value a `wrong` value is right.",
     )
     because: str = Field(
         default="no service should have this value",

@@ -104,12 +104,27 @@ def prove_values(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
         found = line.find(setting) if setting.wrong or setting.beyond else None
         value = found.value.strip() if found else ""
         if found and setting.wrong and re.fullmatch(setting.wrong, value):
-            what = f"{line.unit} has {found.by}: {setting.because}"
-            yield SAY.fault(what, found.evidence, hint="remove it, or set another value")
+            other = find_other(line, setting)
+            if setting.together_with and other is None:
+                continue
+            both = f"{found.by} and {other.by}" if other else found.by
+            what = f"{line.unit} has {both}: {setting.because}"
+            where = (found.evidence, other.evidence) if other else (found.evidence,)
+            yield SAY.fault(what, *where, hint="remove it, or set another value")
         elif found and setting.beyond and re.fullmatch(setting.beyond, value):
             what = f"{line.unit} has {found.by}: a node with one device does not have that device"
             hint = "remove it, unless every node of the profile has that many devices"
             yield SAY.warning(what, found.evidence, hint=hint)
+
+
+def find_other(line: CommandLine, setting: SettingModel) -> SettingValue | None:
+    """The other setting with which a value is wrong, if it has such a value."""
+    wanted = setting.together_with
+    if wanted is None:
+        return None
+    other = SettingModel(variable=wanted.variable, options=wanted.options)
+    found = line.find(other)
+    return found if found and re.fullmatch(wanted.value, found.value.strip()) else None
 
 
 def prove_threads(
