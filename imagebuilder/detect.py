@@ -15,7 +15,6 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, HostError, InputError
 from imagebuilder.files import write_file
 from imagebuilder.process import run
-from imagebuilder.publish.transport.ssh import SSH_HINTS, SSH_OPTIONS, ssh_environment
 from imagebuilder.recipe.cards import Cards, load_cards
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.load import load_recipe
@@ -23,6 +22,7 @@ from imagebuilder.recipe.model_hardware import ProposalModel
 from imagebuilder.recipe.model_words import VarValue
 from imagebuilder.recipe.rules import NAME
 from imagebuilder.settings import Settings
+from imagebuilder.ssh import HOST_OPTIONS, find_hint, option_words, ssh_environment
 
 DEVICES = Path("/sys/bus/pci/devices")
 # PCI classes of display controllers and of processing accelerators (PCI Code and ID Assignment).
@@ -93,14 +93,14 @@ def ask_devices(host: str) -> tuple[PciDevice, ...]:
     """The PCI devices of another machine, over ssh.  Raises HostError."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]*", host):
         raise InputError("is not the name of a machine", where=host, hint="write [USER@]HOST")
-    done = run(["ssh", *SSH_OPTIONS, "--", host, REMOTE], env=ssh_environment(), check=False)
+    argv = ["ssh", *option_words(HOST_OPTIONS), "--", host, REMOTE]
+    done = run(argv, env=ssh_environment(), check=False)
     lines = done.stdout.splitlines()
     found = dict(line.strip().split(":0x", 1) for line in lines if ":0x" in line)
     devices = devices_of({key: f"0x{value}" for key, value in found.items()})
     if not devices:
         said = done.stderr.strip()
-        hint = next(hint for words, hint in SSH_HINTS.items() if words in said)
-        raise HostError(said or f"has no {DEVICES}", where=host, hint=hint)
+        raise HostError(said or f"has no {DEVICES}", where=host, hint=find_hint(said))
     return devices
 
 

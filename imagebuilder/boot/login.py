@@ -11,6 +11,7 @@ from pathlib import Path
 from imagebuilder.boot.lab import Lab
 from imagebuilder.errors import WorkError
 from imagebuilder.process import Completed, Word, run
+from imagebuilder.ssh import NODE_OPTIONS, render_options
 
 CONNECT_SECONDS = 120
 CONFIG = """\
@@ -20,15 +21,13 @@ Host {name}
     IdentityFile {key}
     IdentitiesOnly yes
     UserKnownHostsFile {known}
-    GlobalKnownHostsFile /dev/null
     HostKeyAlias {name}
-    StrictHostKeyChecking yes
     BatchMode yes
     ConnectTimeout {patience}
     ServerAliveInterval 15
     ServerAliveCountMax 8
     ControlPath {socket}
-"""
+""" + render_options(NODE_OPTIONS)
 
 
 @dataclass(frozen=True)

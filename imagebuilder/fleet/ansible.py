@@ -16,6 +16,7 @@ from imagebuilder.fleet.select import ALL, groups_of, profiles_of
 from imagebuilder.fleet.ssh import CONNECT_SECONDS
 from imagebuilder.fleet.status import addresses_of, last_seen
 from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.ssh import NODE_OPTIONS, option_words
 from imagebuilder.tree import Tree
 
 RESERVED = frozenset(("all", "ungrouped", "_meta"))  # Ansible's own names
@@ -59,17 +60,16 @@ def group_name(name: str) -> str:
 
 def host_vars(tree: Tree, node: Node, address: str) -> dict[str, Json]:
     """How Ansible reaches a node and what nodes.yaml says of it."""
-    words = [
-        "-o", f'UserKnownHostsFile="{tree.serve / "known_hosts"}"',
-        "-o", "GlobalKnownHostsFile=none",
-        "-o", "StrictHostKeyChecking=yes",
-        "-o", f"HostKeyAlias={node.name}",
-        "-o", f"ConnectTimeout={CONNECT_SECONDS}",
-    ]  # fmt: skip
+    options = {
+        "UserKnownHostsFile": f'"{tree.serve / "known_hosts"}"',
+        "HostKeyAlias": node.name,
+        "ConnectTimeout": str(CONNECT_SECONDS),
+        **NODE_OPTIONS,
+    }
     found: dict[str, Json] = {
         **dict(node.vars),
         "ansible_user": node.login,
-        "ansible_ssh_common_args": shlex.join(words),
+        "ansible_ssh_common_args": shlex.join(option_words(options)),
         "ansible_python_interpreter": "/usr/bin/python3",
         "imagebuilder_profile": node.profile,
         "imagebuilder_group": node.group,

@@ -14,6 +14,8 @@ from imagebuilder.process import Word, run
 from imagebuilder.tree import Tree
 from imagebuilder.untrusted import clean
 
+EXTRA = "ANSIBLE_SSH_EXTRA_ARGS"
+
 
 def configure_nodes(
     tree: Tree,
@@ -24,10 +26,13 @@ def configure_nodes(
 ) -> int:
     """The exit status of ansible-playbook; `tell` hears each of its lines.
 
-    `env` gives it what is the person's: their ssh agent, and settings of Ansible.
+    `env` gives it what is the person's: their ssh agent, which is never forwarded to a node, and
+    settings of Ansible.
     """
     program = find_ansible()
     kept = {k: v for k, v in env.items() if k.startswith("ANSIBLE_") or k == "SSH_AUTH_SOCK"}
+    # host_vars() forbids it to ~/.ssh/config; after an `ssh_args = -A` of theirs, only -a counts.
+    kept[EXTRA] = f"{env.get(EXTRA, '')} -a".strip()
     with (
         inventory_script(inventory_of(tree, nodes)) as inventory,
         TemporaryDirectory(prefix="imagebuilder-ansible-") as folder,

@@ -22,6 +22,7 @@ from ClusterShell.Worker.EngineClient import EngineClientEOF
 from ClusterShell.Worker.Ssh import SshClient, WorkerSsh
 
 from imagebuilder.nodes.types import Node
+from imagebuilder.ssh import NODE_OPTIONS, SSH_FAILED, render_options
 from imagebuilder.tree import Tree
 from imagebuilder.untrusted import clean
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FAN_OUT = 64
-SSH_FAILED = 255  # ssh(1), EXIT STATUS: the connection, not the command
 CONNECT_SECONDS = 10
 MOST = 1 << 20  # bytes of an answer that we ask for ourselves
 MOST_TYPED = 64 << 20  # of the output of a person's command
@@ -199,16 +199,9 @@ def render_ssh_config(
     return (
         f"{hosts}Host *\n"
         f'  UserKnownHostsFile "{known_hosts}"\n'
-        "  GlobalKnownHostsFile none\n"
-        "  StrictHostKeyChecking yes\n"
         "  BatchMode yes\n"
         f"  ConnectTimeout {CONNECT_SECONDS}\n"
-        # What a person wants of other hosts is nothing for a node's root.
-        "  ForwardAgent no\n"
-        "  ForwardX11 no\n"
-        "  ClearAllForwardings yes\n"
-        "  UpdateHostKeys no\n"
-        "  VerifyHostKeyDNS no\n"
+        f"{render_options(NODE_OPTIONS)}"
         "Include ~/.ssh/config\n"
     )
 

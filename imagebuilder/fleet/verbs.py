@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.fleet.power.protocol import PowerDriver, PowerError
 from imagebuilder.fleet.power.switch import switch_all
-from imagebuilder.fleet.ssh import SSH_FAILED, Said, run_on
+from imagebuilder.fleet.ssh import Said, run_on
 from imagebuilder.fleet.state import NodeState
 from imagebuilder.fleet.status import addresses_of, last_seen, observe
 from imagebuilder.nodes.types import Node
+from imagebuilder.ssh import SSH_FAILED
 from imagebuilder.tree import Tree
 
 POLL = 2.0

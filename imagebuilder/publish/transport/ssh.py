@@ -13,7 +13,6 @@ reports that it lacks       ->  receive --reports: those of exactly the bytes th
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +30,13 @@ from imagebuilder.publish.transport.local import PROTOCOL
 from imagebuilder.publish.transport.protocol import Activated, Order, PlaceContents
 from imagebuilder.publish.transport.reports import KeptReports
 from imagebuilder.publish.transport.stream import StuckError, stream_objects
+from imagebuilder.ssh import (
+    HOST_OPTIONS,
+    SSH_FAILED,
+    find_hint,
+    option_words,
+    ssh_environment,
+)
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.ui import Ui
 from imagebuilder.untrusted import MOST_LONG, MOST_REQUEST, clean, fit
@@ -43,17 +49,8 @@ INSTALL = (
     f"sudo /opt/imagebuilder/bin/pip install ./{WHEEL} && "
     "sudo ln -sf /opt/imagebuilder/bin/imagebuilder /usr/local/bin/imagebuilder"
 )
-SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
-SSH_FAILED = 255  # ssh(1), EXIT STATUS
 ANSWER_S = 600.0  # for a question, and for reports: who removes releases there is waited for
 STUCK = "see what is running there, and publish again; a waiting publish blocks removals here"
-# Part of an error of ssh, and what to do about it.
-SSH_HINTS = {
-    "Permission denied": "ssh cannot ask for a password here: authorize your key with ssh-copy-id; "
-    "under sudo, use --preserve-env=SSH_AUTH_SOCK to keep your agent",
-    "Host key verification failed": "connect once by hand with ssh and compare the host's key",
-    "": "check the name, the address and the port, and try to connect by hand with ssh",
-}
 SUDO_HINT = (
     "sudo cannot ask for a password there: log in as root (ssh://root@HOST/...), or let this user "
     "run imagebuilder through sudo without a password (NOPASSWD in sudoers(5))"
@@ -76,7 +73,7 @@ class Remote:
         """The command here that runs `receive WORDS` there; its shell sees quoted words."""
         port = ("-p", str(self.port)) if self.port else ()
         there = shlex.join([*self.command, "receive", "--tree", self.tree, *words])
-        return ["ssh", *SSH_OPTIONS, *port, "--", self.host, there]
+        return ["ssh", *option_words(HOST_OPTIONS), *port, "--", self.host, there]
 
     @property
     def name(self) -> str:
@@ -191,11 +188,6 @@ def ask(remote: Remote, *words: str, stdin: bytes | None = None) -> Mapping[str,
     return parse_answer(remote, done)
 
 
-def ssh_environment() -> dict[str, str]:
-    """Variables that ssh also gets: the person's agent."""
-    return {name: os.environ[name] for name in ("SSH_AUTH_SOCK",) if name in os.environ}
-
-
 def parse_answer(remote: Remote, done: Completed) -> Mapping[str, Json]:
     """The JSON of an answer, without what a login script of the host printed before it.
 
@@ -219,8 +211,7 @@ def remote_failure(remote: Remote, done: Completed) -> ImagebuilderError:
     lines = [clean(line.strip(), MOST_LONG) for line in said if line.strip()]
     last = lines[-1] if lines else "it printed nothing"
     if done.status == SSH_FAILED:
-        hint = next(hint for part, hint in SSH_HINTS.items() if part in done.stderr)
-        return HostError(f"ssh failed: {last}", where=remote.host, hint=hint)
+        return HostError(f"ssh failed: {last}", where=remote.host, hint=find_hint(done.stderr))
     if done.status < 0:
         return WorkError(f"ssh was killed by signal {-done.status}", where=remote.host)
     program = shlex.join(remote.command)

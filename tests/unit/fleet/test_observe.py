@@ -7,7 +7,8 @@ import pytest
 
 from imagebuilder.fleet.rollout.observe import parse_answer
 from imagebuilder.fleet.rollout.types import Sight
-from imagebuilder.fleet.ssh import SSH_FAILED, Said
+from imagebuilder.fleet.ssh import Said
+from imagebuilder.ssh import SSH_FAILED
 
 BOOT = "0c1f6a3e-5f9e-4d3c-8b67-5a2f7d1c9e10"
 RELEASE = "NAME=Debian\nIMAGE_ID=minimal\nIMAGE_VERSION=20260101000000-abcdef01\n"

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of every ssh(1) that is started here, and what its failures mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+SSH_FAILED = 255  # ssh(1), EXIT STATUS: the connection, not the command
+# For the person's own machines: as they connect to them, but without questions.
+HOST_OPTIONS = {"BatchMode": "yes", "ConnectTimeout": "20", "ServerAliveInterval": "15"}
+# For nodes.  What a person wants of other hosts is nothing for a node's root.
+NODE_OPTIONS = {
+    "GlobalKnownHostsFile": "none",
+    "StrictHostKeyChecking": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "ClearAllForwardings": "yes",
+    "UpdateHostKeys": "no",
+    "VerifyHostKeyDNS": "no",
+}
+# Part of an error of ssh, and what to do about it.
+HINTS = {
+    "Permission denied": "ssh cannot ask for a password here: authorize your key with ssh-copy-id; "
+    "under sudo, use --preserve-env=SSH_AUTH_SOCK to keep your agent",
+    "Host key verification failed": "connect once by hand with ssh and compare the host's key",
+    "": "check the name, the address and the port, and try to connect by hand with ssh",
+}
+
+
+def option_words(options: Mapping[str, str]) -> list[str]:
+    """Options for the command line of ssh, sftp and scp."""
+    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+
+
+def render_options(options: Mapping[str, str]) -> str:
+    """Options as lines of a block of ssh_config(5)."""
+    return "".join(f"  {name} {value}\n" for name, value in options.items())
+
+
+def find_hint(said: str) -> str:
+    """What to do about an error of ssh."""
+    return next(hint for part, hint in HINTS.items() if part in said)
+
+
+def ssh_environment() -> dict[str, str]:
+    """Variables that ssh also gets: the person's agent."""
+    return {name: os.environ[name] for name in ("SSH_AUTH_SOCK",) if name in os.environ}
