@@ -23,12 +23,14 @@ from imagebuilder.recipe.model_words import VarValue
 from imagebuilder.recipe.rules import NAME
 from imagebuilder.settings import Settings
 from imagebuilder.ssh import HOST_OPTIONS, find_hint, option_words, ssh_environment
+from imagebuilder.untrusted import MOST_REQUEST, clean_lines
 
 DEVICES = Path("/sys/bus/pci/devices")
 # PCI classes of display controllers and of processing accelerators (PCI Code and ID Assignment).
 ACCELERATORS = ("0x03", "0x12")
 # The same files as in read_devices().
 REMOTE = f"cd {DEVICES} && grep -s . */vendor */device */class"
+ANSWER_S = 60.0
 TARGET = "{target}"
 ONE_BASE = Fault(
     "", "no base supports all of these cards", "make a profile for the cards of each vendor"
@@ -94,12 +96,15 @@ def ask_devices(host: str) -> tuple[PciDevice, ...]:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]*", host):
         raise InputError("is not the name of a machine", where=host, hint="write [USER@]HOST")
     argv = ["ssh", *option_words(HOST_OPTIONS), "--", host, REMOTE]
-    done = run(argv, env=ssh_environment(), check=False)
+    done = run(argv, env=ssh_environment(), seconds=ANSWER_S, check=False)
+    if done.late:
+        hint = "connect by hand with ssh, and see what it waits for"
+        raise HostError(f"did not answer within {ANSWER_S:g} s", where=host, hint=hint)
     lines = done.stdout.splitlines()
     found = dict(line.strip().split(":0x", 1) for line in lines if ":0x" in line)
     devices = devices_of({key: f"0x{value}" for key, value in found.items()})
     if not devices:
-        said = done.stderr.strip()
+        said = clean_lines(done.stderr.strip()[-MOST_REQUEST:])
         raise HostError(said or f"has no {DEVICES}", where=host, hint=find_hint(said))
     return devices
 

@@ -80,6 +80,13 @@ def test_devices_of_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ssh.write_text('#!/bin/sh\necho "Permission denied (publickey)." >&2\nexit 255\n')
     with pytest.raises(HostError, match="Permission denied"):
         ask_devices("node3")
+    ssh.write_text("#!/bin/sh\nprintf 'a\\033[2Jb\\n' >&2; exit 255\n")
+    with pytest.raises(HostError, match="node3: ab\n"):
+        ask_devices("node3")
+    ssh.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr("imagebuilder.detect.ANSWER_S", 0.2)
+    with pytest.raises(HostError, match=r"node3: did not answer within 0\.2 s"):
+        ask_devices("node3")
     with pytest.raises(InputError, match="not the name of a machine"):
         ask_devices("-oProxyCommand=id")
 
