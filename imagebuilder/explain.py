@@ -16,10 +16,10 @@ from imagebuilder.boot.watch import BEGUN, FAILED, Watch
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, RootError
 from imagebuilder.files import plain_file
+from imagebuilder.fleet.addresses import last_seen
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.overview import NodeView, overview
 from imagebuilder.fleet.state import LAST_STAGE
-from imagebuilder.fleet.status import last_seen
 from imagebuilder.nodes.evidence.consoles import find_consoles
 from imagebuilder.nodes.evidence.seen import Seen
 from imagebuilder.nodes.types import Node

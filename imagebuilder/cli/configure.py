@@ -61,15 +61,15 @@ def inventory(
     Example: imagebuilder inventory --list
     """
     from imagebuilder.errors import InputError
+    from imagebuilder.fleet.addresses import find_addresses
     from imagebuilder.fleet.ansible import host_vars, inventory_of
-    from imagebuilder.fleet.status import addresses_of, last_seen
 
     del context
     if everything is bool(host):
         raise InputError("nothing to print", hint="use --list, or --host NAME")
     opened, chosen = open_nodes(tree, [host or "@all"])
     if host:
-        places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
+        places = find_addresses(opened, chosen)
         print_json(host_vars(opened, chosen[0], places.get(chosen[0].name, "")))
     else:
         print_json(inventory_of(opened, chosen))

@@ -123,13 +123,11 @@ def run_on_nodes(
     Example: imagebuilder run @all -- uptime
     """
     from imagebuilder.fleet.ssh import MOST_TYPED, group_output, run_on
-    from imagebuilder.fleet.status import addresses_of, last_seen
 
     del context
     nodes, script = split_command(words)
     opened, chosen = open_nodes(tree, nodes)
-    places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
-    said = run_on(opened, chosen, places, script, timeout, most=MOST_TYPED, merged=True)
+    said = run_on(opened, chosen, script, timeout, most=MOST_TYPED, merged=True)
     if json:
         print_json([{"node": s.node, "status": s.status, "output": s.output} for s in said])
     else:
@@ -238,13 +236,13 @@ def make_crew(
 
     `needs` is what will be asked of the power: `on`, `off`.
     """
+    from imagebuilder.fleet.addresses import find_addresses
     from imagebuilder.fleet.power.choose import choose_drivers
-    from imagebuilder.fleet.status import addresses_of, last_seen
     from imagebuilder.fleet.verbs import Crew
 
     common: Context = context.obj
     opened, chosen = open_nodes(tree, words)
-    places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
+    places = find_addresses(opened, chosen)
     return Crew(opened, chosen, choose_drivers(chosen, places, os.environ, needs), common.ui.note)
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from imagebuilder.digest import Json
+from imagebuilder.fleet.addresses import find_addresses
 from imagebuilder.fleet.select import ALL, groups_of, profiles_of
 from imagebuilder.fleet.ssh import CONNECT_SECONDS
-from imagebuilder.fleet.status import addresses_of, last_seen
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.ssh import NODE_OPTIONS, option_words
 from imagebuilder.tree import Tree
@@ -30,8 +30,7 @@ def inventory_of(tree: Tree, nodes: Sequence[Node]) -> dict[str, Json]:
     Groups are those of nodes.yaml, its labels, and profile_NAME; Ansible allows letters, digits and
     `_` in names, everything else becomes `_`.
     """
-    seen = {node.name: last_seen(tree, node) for node in nodes}
-    places = addresses_of(nodes, seen)
+    places = find_addresses(tree, nodes)
     chosen = Nodes(nodes=tuple(nodes))
     groups = {k: v for k, v in groups_of(chosen).items() if k != ALL}
     groups |= {f"profile_{name}": hosts for name, hosts in profiles_of(chosen).items()}

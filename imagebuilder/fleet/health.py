@@ -23,7 +23,6 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.fleet.ssh import Said, run_on
 from imagebuilder.fleet.state import format_age
-from imagebuilder.fleet.status import addresses_of, last_seen
 from imagebuilder.nodes.evidence.readings import LIMITS, parse_readings
 from imagebuilder.nodes.evidence.seen import AnyText, Seen
 from imagebuilder.nodes.types import Node
@@ -116,8 +115,7 @@ HEALTH = JsonFile(HealthFile, 1, "sudo /usr/lib/imagebuilder/health on the node 
 
 def read_health(tree: Tree, nodes: Sequence[Node], seconds: float = SECONDS) -> dict[str, Health]:
     """The last verdict of each node, asked over ssh, at most `seconds` on each."""
-    places = addresses_of(nodes, {node.name: last_seen(tree, node) for node in nodes})
-    said = run_on(tree, nodes, places, ASK, seconds)
+    said = run_on(tree, nodes, ASK, seconds)
     now = datetime.now(UTC)
     return {one.node: parse_health(one, now) for one in said}
 

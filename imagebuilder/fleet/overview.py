@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from imagebuilder.digest import Json
+from imagebuilder.fleet.addresses import last_records
 from imagebuilder.fleet.health import Health, Verdict, read_health, reported_health
-from imagebuilder.fleet.probe import probe_nodes
 from imagebuilder.fleet.silence import find_warnings
 from imagebuilder.fleet.state import Condition, NodeState, Observation, format_age
-from imagebuilder.fleet.status import addresses_of, find_states, last_seen
+from imagebuilder.fleet.status import observe
 from imagebuilder.nodes.evidence.seen import Seen
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
@@ -92,9 +92,8 @@ def overview(
 
     `ask` asks them over ssh, about 70 ms of a processor for each, instead of taking their reports.
     """
-    seen = {node.name: last_seen(tree, node) for node in nodes}
-    now = datetime.now(UTC)
-    states = find_states(tree, nodes, seen, probe_nodes(addresses_of(nodes, seen)), now)
+    seen = last_records(tree, nodes)
+    states = observe(tree, nodes, seen)
     if health and not ask:
         return views_of(tree, nodes, states, seen)
     ready = {state.node for state in states if state.ready and health}

@@ -21,6 +21,7 @@ from ClusterShell.Task import task_self
 from ClusterShell.Worker.EngineClient import EngineClientEOF
 from ClusterShell.Worker.Ssh import SshClient, WorkerSsh
 
+from imagebuilder.fleet.addresses import find_addresses
 from imagebuilder.nodes.types import Node
 from imagebuilder.ssh import NODE_OPTIONS, SSH_FAILED, render_options
 from imagebuilder.tree import Tree
@@ -120,7 +121,6 @@ class Said:
 def run_on(
     tree: Tree,
     nodes: Sequence[Node],
-    addresses: Mapping[str, str],
     command: Sequence[str],
     seconds: float | None = None,
     *,
@@ -134,6 +134,7 @@ def run_on(
 
     A node whose address is not known, and one that ssh cannot reach, has ssh's status 255.
     """
+    addresses = find_addresses(tree, nodes)
     reachable = [node for node in nodes if node.name in addresses]
     found = {n.name: Said(n.name, SSH_FAILED, NO_ADDRESS) for n in nodes if n.name not in addresses}
     if reachable:

@@ -7,18 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from imagebuilder.fleet.addresses import addresses_of, last_records
 from imagebuilder.fleet.probe import probe_nodes
 from imagebuilder.fleet.state import NodeState, Observation, SshEvidence, derive_state
 from imagebuilder.nodes.evidence.boots import FellBack, find_fallbacks, read_boots
-from imagebuilder.nodes.evidence.seen import Seen, find_seen
+from imagebuilder.nodes.evidence.seen import Seen
 from imagebuilder.nodes.references import find_release
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
 
 
-def observe(tree: Tree, nodes: Sequence[Node]) -> list[NodeState]:
-    """How each node is now, in the order given: the ssh servers of all are asked."""
-    seen = {node.name: last_seen(tree, node) for node in nodes}
+def observe(
+    tree: Tree, nodes: Sequence[Node], seen: Mapping[str, Seen | None] | None = None
+) -> list[NodeState]:
+    """How each node is now, in the order given: the ssh servers of all are asked.
+
+    `seen` are their last records, where they were read already.
+    """
+    seen = last_records(tree, nodes) if seen is None else seen
     now = datetime.now(UTC)
     return find_states(tree, nodes, seen, probe_nodes(addresses_of(nodes, seen)), now)
 
@@ -67,18 +73,3 @@ def with_fallback(state: NodeState, node: Node, fallback: FellBack) -> NodeState
     words = f"{fallback}; {state.words}"
     following = f"{node.profile}@{fallback.version}"
     return replace(state, words=words, next=following, fell_back=True)
-
-
-def last_seen(tree: Tree, node: Node) -> Seen | None:
-    """The newest record of the node's NICs; a damaged one says nothing about it."""
-    return next(iter(find_seen(tree, node.macs)), None)
-
-
-def addresses_of(nodes: Sequence[Node], seen: Mapping[str, Seen | None]) -> dict[str, str]:
-    """Where each node is: its fixed address, or else the one it reported from."""
-    found = {}
-    for node in nodes:
-        last = seen.get(node.name)
-        if address := node.address or (last.address if last else ""):
-            found[node.name] = address
-    return found

@@ -15,7 +15,7 @@ from imagebuilder.fleet.power.protocol import PowerDriver, PowerError
 from imagebuilder.fleet.power.switch import switch_all
 from imagebuilder.fleet.ssh import Said, run_on
 from imagebuilder.fleet.state import NodeState
-from imagebuilder.fleet.status import addresses_of, last_seen, observe
+from imagebuilder.fleet.status import observe
 from imagebuilder.nodes.types import Node
 from imagebuilder.ssh import SSH_FAILED
 from imagebuilder.tree import Tree
@@ -75,9 +75,7 @@ class Crew:
 
     def run(self, names: Sequence[str], command: Sequence[str]) -> dict[str, Said]:
         wanted = [node for node in self.nodes if node.name in names]
-        seen = {node.name: last_seen(self.tree, node) for node in wanted}
-        places = addresses_of(wanted, seen)
-        return {s.node: s for s in run_on(self.tree, wanted, places, command, SSH_SECONDS)}
+        return {s.node: s for s in run_on(self.tree, wanted, command, SSH_SECONDS)}
 
     def switch(
         self, names: Sequence[str], action: Callable[[PowerDriver], object]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from imagebuilder.fleet.addresses import find_addresses
 from imagebuilder.fleet.probe import probe_nodes
-from imagebuilder.fleet.status import addresses_of, last_seen
 from imagebuilder.nodes.evidence.boots import confirm_boots, read_boots
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.tree import Tree
@@ -20,7 +20,7 @@ def awaited_nodes(tree: Tree, nodes: Nodes) -> dict[str, str]:
     """The addresses of nodes that began a boot and were not greeted by ssh since, by name."""
     boots = read_boots(tree)
     waiting = [n for n in nodes.nodes if n.name in boots and boots[n.name].awaits_ssh]
-    return addresses_of(waiting, {node.name: last_seen(tree, node) for node in waiting})
+    return find_addresses(tree, waiting)
 
 
 def confirm_ready(tree: Tree, nodes: Nodes) -> None:

@@ -16,13 +16,14 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.discover import Stranger, discover
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.fleet.addresses import addresses_of, find_addresses
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.overview import NodeView, views_of
 from imagebuilder.fleet.probe import probe_nodes
 from imagebuilder.fleet.rollout.journal import find_live_rollouts, is_running
 from imagebuilder.fleet.rollout.types import LiveRollout
 from imagebuilder.fleet.state import Condition, Observation, summarise
-from imagebuilder.fleet.status import addresses_of, find_states, last_seen
+from imagebuilder.fleet.status import find_states
 from imagebuilder.folders import matching
 from imagebuilder.nightly.history import FoundRuns, find_ids, read_runs
 from imagebuilder.nodes.evidence.usage import read_usage
@@ -169,9 +170,8 @@ class SnapshotMaker:
     def ask_nodes(self) -> None:
         """Ask the ssh servers of all nodes for their greeting, once; nobody logs in."""
         nodes, _ = self.reader.file.load()
-        seen = {node.name: last_seen(self.tree, node) for node in nodes.nodes}
         now = datetime.now(UTC)
-        self.answers = probe_nodes(addresses_of(nodes.nodes, seen))
+        self.answers = probe_nodes(find_addresses(self.tree, nodes.nodes))
         self.probed = now
 
     def stamp(self) -> Stamp:

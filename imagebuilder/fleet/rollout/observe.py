@@ -15,7 +15,7 @@ from imagebuilder.fleet.health import read_health
 from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, Sight
 from imagebuilder.fleet.ssh import Said, run_on
 from imagebuilder.fleet.state import Condition
-from imagebuilder.fleet.status import addresses_of, last_seen, observe
+from imagebuilder.fleet.status import observe
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.ssh import SSH_FAILED
 from imagebuilder.tree import NAME, STABLE, Tree
@@ -43,8 +43,7 @@ def observe_nodes(
     known = {node.name: node for node in nodes.nodes}
     ours = {node.name: node for node in rollout.nodes if node.name in names}
     there = [known[name] for name in ours if name in known]
-    places = addresses_of(there, {node.name: last_seen(tree, node) for node in there})
-    said = {one.node: parse_answer(one) for one in run_on(tree, there, places, QUERY, SECONDS)}
+    said = {one.node: parse_answer(one) for one in run_on(tree, there, QUERY, SECONDS)}
     silent = [node for node in there if not said[node.name].answers]
     for state in observe(tree, silent):
         refused = f"its ssh server answers, but: {said[state.node].problem}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from imagebuilder.errors import Fault, ImagebuilderError
+from imagebuilder.fleet.addresses import find_addresses
 from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.power.choose import choose_drivers
 from imagebuilder.fleet.rollout.due import find_due, wanted_pins
@@ -29,7 +30,6 @@ from imagebuilder.fleet.rollout.types import (
 )
 from imagebuilder.fleet.select import fold
 from imagebuilder.fleet.ssh import run_on
-from imagebuilder.fleet.status import addresses_of, last_seen
 from imagebuilder.fleet.verbs import BOOT_ID, REBOOT, Crew, cycle, refusals
 from imagebuilder.nodes.evidence.boots import forget_tries
 from imagebuilder.nodes.references import find_version
@@ -197,9 +197,8 @@ class RolloutRun:
         if not fresh:
             return
         nodes = self.nodes_named(fresh)
-        places = addresses_of(nodes, {node.name: last_seen(self.tree, node) for node in nodes})
         command = reboot_command(sorted(fresh.values()))
-        said = run_on(self.tree, nodes, places, command, SSH_SECONDS)
+        said = run_on(self.tree, nodes, command, SSH_SECONDS)
         refused = refusals({one.node: one for one in said})
         for name, boot in fresh.items():
             self.reboots[name, boot] = now
@@ -210,7 +209,7 @@ class RolloutRun:
     def cut(self, names: Sequence[str]) -> None:
         """Cut the power of nodes and switch them on again; what fails is their problem."""
         nodes = self.nodes_named(names)
-        places = addresses_of(nodes, {node.name: last_seen(self.tree, node) for node in nodes})
+        places = find_addresses(self.tree, nodes)
         try:
             drivers = choose_drivers(nodes, places, self.env)
         except ImagebuilderError as error:

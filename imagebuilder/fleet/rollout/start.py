@@ -19,7 +19,6 @@ from imagebuilder.fleet.rollout.pins import pin_nodes
 from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStatus, RolloutTerms
 from imagebuilder.fleet.select import fold, select_nodes
 from imagebuilder.fleet.ssh import run_on
-from imagebuilder.fleet.status import addresses_of, last_seen
 from imagebuilder.nodes.edit import read
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_version
@@ -175,8 +174,7 @@ def choose_canaries(tree: Tree, word: str, nodes: Nodes, chosen: Sequence[Node])
     if strange := [node.name for node in named if node not in chosen]:
         what = f"--canary {fold(strange)}: does not follow stable of this profile"
         raise InputError(what, hint=f"these do: {fold(node.name for node in chosen)}")
-    places = addresses_of(named, {node.name: last_seen(tree, node) for node in named})
-    sights = {s.node: parse_answer(s) for s in run_on(tree, named, places, QUERY, SECONDS)}
+    sights = {s.node: parse_answer(s) for s in run_on(tree, named, QUERY, SECONDS)}
     there = [node.name for node in named if sights[node.name].answers]
     silent = [node.name for node in named if not sights[node.name].answers]
     if word and silent:

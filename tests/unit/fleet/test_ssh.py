@@ -43,11 +43,10 @@ def test_a_node_that_sends_without_end_is_cut_off(
                    f'case "$*" in *n1*) {stream} ;; *) echo fine ;; esac\n')  # fmt: skip
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    nodes = [Node("n1", ("52:54:00:00:00:01",), "gpu"), Node("n2", (), "gpu")]
-    places = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
+    nodes = [Node(f"n{i}", (), "gpu", address=f"10.0.0.{i}") for i in (1, 2)]
     began = time.monotonic()
     tracemalloc.start()
-    bad, good = run_on(Tree(tmp_path), nodes, places, ["true"], 60, most=1 << 20, merged=True)
+    bad, good = run_on(Tree(tmp_path), nodes, ["true"], 60, most=1 << 20, merged=True)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 16 << 20  # with an object for each line it was 30 times as much
@@ -87,10 +86,10 @@ def test_what_a_login_shell_prints_first_is_no_part_of_an_answer(
                    "echo 'warning: setlocale' >&2\necho answer\n")  # fmt: skip
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    node = Node("n1", ("52:54:00:00:00:01",), "gpu")
+    node = Node("n1", (), "gpu", address="10.0.0.1")
 
     def ask(*, merged: bool) -> Said:
-        return run_on(Tree(tmp_path), [node], {"n1": "10.0.0.1"}, ["true"], 60, merged=merged)[0]
+        return run_on(Tree(tmp_path), [node], ["true"], 60, merged=merged)[0]
 
     apart = ask(merged=False)
     assert (apart.from_boot_id, apart.errors) == (f"{boot_id}\nanswer", "warning: setlocale")
