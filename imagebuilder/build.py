@@ -64,7 +64,7 @@ def build(
     """
     check_tools("setpriv", "unshare", "ostree")
     check_steps(plan)
-    with file_lock(settings.state / "locks" / "gc", shared=True):
+    with file_lock(store.gc_lock, shared=True):
         check_space(settings.state, recipe, lock, plan)
         name = new_id(recipe.profile)
         given = supplies(recipe, lock, plan, settings, ui, mirrors=mirrors, offline=offline)

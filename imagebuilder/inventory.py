@@ -118,7 +118,7 @@ def collect_garbage(
     def waiting() -> None:
         ui.note("waiting for a running build")
 
-    with file_lock(state / "locks" / "gc", waiting=waiting):
+    with file_lock(store.gc_lock, waiting=waiting):
         old = old_images(store, keep)
         kept = [image for image in store.images() if image not in old]
         needed = {r.digest for image in kept for r in read_image(store, image).layers}

@@ -63,7 +63,7 @@ def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -
     ref = store.image(name)
     image = read_image(store, ref)
     with (
-        file_lock(settings.state / "locks" / "gc", shared=True),
+        file_lock(store.gc_lock, shared=True),
         workplace(settings.state, new_id(f"check-{image.profile}")) as work,
     ):
         with ui.step("Checking out the image"):

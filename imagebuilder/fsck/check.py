@@ -47,7 +47,7 @@ def check_state(settings: Settings, ui: Ui, tree: Tree, *, repair: bool) -> list
     def waiting() -> None:
         ui.note("another command uses the store: waiting for it")
 
-    with file_lock(settings.state / "locks" / "gc", shared=not repair, waiting=waiting):
+    with file_lock(store.gc_lock, shared=not repair, waiting=waiting):
         with ui.step("verify the store"):
             donors = (tree.repo,)
             found = check_store(store, settings.state, repair=repair, donors=donors)

@@ -16,6 +16,7 @@ from imagebuilder.process import become
 from imagebuilder.rights import check_root
 from imagebuilder.sandbox import Sandbox
 from imagebuilder.settings import Settings
+from imagebuilder.store.repository import Store
 from imagebuilder.store.state import checked_out, open_store
 from imagebuilder.store.workplace import KEPT, remove_tree
 
@@ -54,7 +55,7 @@ def run_failed_shell(settings: Settings, name: str, command: str, *, network: bo
     env = (("TERM", terminal_of([place / lower for lower in lowers])),)
     upper = f"look-{os.getpid()}"
     sandbox = Sandbox(place, tuple(lowers), upper, 0, network=network, env=env)
-    with file_lock(settings.state / "locks" / "gc", shared=True):
+    with file_lock(Store(settings.state / "store").gc_lock, shared=True):
         try:
             return become(shell_words(place / lowers[-1], command), sandbox=sandbox)
         finally:

@@ -202,7 +202,7 @@ def build_image(
     check_space(nightly, recipe, lock, plan)
     make_state(state)
     store = make_store(state / "store")
-    with archives(attempt), file_lock(state / "locks" / "gc", shared=True):
+    with archives(attempt), file_lock(store.gc_lock, shared=True):
         fetch(
             lock,
             family_of(recipe.base),

@@ -94,7 +94,7 @@ def publish(
         with space_needed(tree.path), changing(tree, ui):
             with (
                 file_lock(tree.lock(f"release-{release}"), waiting=waiting),
-                file_lock(source.path.parent / "locks" / "gc", shared=True),
+                file_lock(source.gc_lock, shared=True),
             ):
                 image = read_image(source, ref)
                 check_cmdline(image)

@@ -78,6 +78,11 @@ class Store:
 
     path: Path
 
+    @property
+    def gc_lock(self) -> Path:
+        """Held shared while layers or images are read, and alone while any are removed."""
+        return self.path.parent / "locks" / "gc"
+
     def is_there(self) -> bool:
         """Whether there is a repository: all of it, not what a killed `ostree init` left."""
         return has_config(self.path) and all((self.path / name).is_dir() for name in FOLDERS)

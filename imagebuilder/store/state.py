@@ -63,7 +63,7 @@ def open_store(settings: Settings) -> Store:
 def checked_out(settings: Settings, store: Store, commit: str, purpose: str) -> Iterator[Path]:
     """A workplace with the tree of `commit` in its folder `root`; no gc runs meanwhile."""
     with (
-        file_lock(settings.state / "locks" / "gc", shared=True),
+        file_lock(store.gc_lock, shared=True),
         workplace(settings.state, new_id(purpose)) as work,
     ):
         store.checkout(commit, work / "root")

@@ -83,7 +83,7 @@ def publish_to(
         )
     place.check()
     order = Order(channel, tuple(formats), untested)
-    with file_lock(store.path.parent / "locks" / "gc", shared=True):
+    with file_lock(store.gc_lock, shared=True):
         with ui.step(f"compare with {place.name}"):
             there = place.list(image)
         # A report that is sent now may let an existing release become stable.
