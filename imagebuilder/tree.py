@@ -56,7 +56,9 @@ DEFAULT_TREE = Path("/srv/netboot")
 CANDIDATE, STABLE = "candidate", "stable"
 CHANNELS = (CANDIDATE, STABLE)
 SHARED = ".squashfs"
-RECORD = re.compile(r"(?:[0-9a-f]{2}-){5}[0-9a-f]{2}\.json")  # a name in seen/
+MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
+HYPHENED = re.compile(r"[0-9a-f]{2}(?:-[0-9a-f]{2}){5}")  # the folder of a NIC below http/nodes
+RECORD = re.compile(rf"{HYPHENED.pattern}\.json")  # a name in seen/
 # The last one makes it a tree (publish/find.py); a command that is killed before made none.
 FOLDERS = (
     "tftp", "http/nodes", "http/live", "channels", "roots", "nodes", "serve",

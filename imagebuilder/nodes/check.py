@@ -11,9 +11,9 @@ from imagebuilder.errors import Fault
 from imagebuilder.nodes.model import NodeDefaultsModel, NodeGroupModel, NodeModel, NodesFile
 from imagebuilder.recipe.positions import Document, KeyPath
 from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.tree import HYPHENED, MAC
 
 HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-MAC = re.compile(r"[0-9a-f]{2}([:-][0-9a-f]{2}){5}")
 IPXE_OPERATORS = ("||", "&&", ";")
 FULL_CMDLINE = (
     1024  # characters; x86's kernel takes 2047 (COMMAND_LINE_SIZE), the image has its own
@@ -128,7 +128,7 @@ def normal_mac(mac: str) -> str:
 
 def mac_problem(mac: str) -> str:
     """Why this is not the MAC address of a NIC, or nothing."""
-    if not MAC.fullmatch(mac.lower()) or (":" in mac and "-" in mac):
+    if not (MAC.fullmatch(mac.lower()) or HYPHENED.fullmatch(mac.lower())):
         return f"{quote(mac)} is not a MAC address such as 52:54:00:77:00:01"
     first = int(mac[:2], 16)
     if not int(re.sub("[:-]", "", mac), 16):

@@ -26,7 +26,7 @@ from imagebuilder.locks import file_lock
 from imagebuilder.nodes.config import describe_config, keep_configs
 from imagebuilder.nodes.evidence.boots import fallen_back, find_fallbacks
 from imagebuilder.nodes.identity import Identity, make_identity
-from imagebuilder.nodes.load import SERVED, load_nodes
+from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.node_files import node_entries
 from imagebuilder.nodes.references import find_live, find_offers
 from imagebuilder.nodes.scripts import (
@@ -36,7 +36,7 @@ from imagebuilder.nodes.scripts import (
     render_node_script,
 )
 from imagebuilder.nodes.types import Menu, Node, Nodes
-from imagebuilder.tree import Tree, hyphened
+from imagebuilder.tree import HYPHENED, Tree, hyphened
 from imagebuilder.ui import Ui
 
 WEB_GROUPS = ("www-data", "nginx", "http")  # of nginx, on Debian and other distributions
@@ -151,7 +151,7 @@ def remove_others(tree: Tree, nodes: Nodes) -> None:
     """Remove the folders of NICs that no node has."""
     wanted = {hyphened(mac) for node in nodes.nodes for mac in node.macs}
     for folder in sorted((tree.http / "nodes").iterdir()):
-        if SERVED.fullmatch(folder.name) and folder.name not in wanted:
+        if HYPHENED.fullmatch(folder.name) and folder.name not in wanted:
             (folder / "boot.ipxe").unlink(missing_ok=True)
             shutil.rmtree(folder)
 

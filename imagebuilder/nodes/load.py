@@ -25,10 +25,9 @@ from imagebuilder.nodes.references import Problem, menu_problem, node_problem
 from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes, Power
 from imagebuilder.recipe.positions import Document, parse_document
 from imagebuilder.recipe.validate import parse_model
-from imagebuilder.tree import STABLE, Tree
+from imagebuilder.tree import HYPHENED, STABLE, Tree
 
 NO_NODES = "no nodes yet"
-SERVED = re.compile(r"[0-9a-f]{2}(-[0-9a-f]{2}){5}")  # the folder of a NIC below http/nodes
 # Seconds after which a change is whole, seconds between two readings, and how many there are.
 SETTLED, GAP, READS = 1.0, 0.01, 100
 NONE_ON_PURPOSE = "restore it, or write `nodes: {}` if there are to be no nodes"
@@ -88,7 +87,7 @@ def read_state(path: Path) -> FileState:
 def is_served(tree: Tree) -> bool:
     """Whether there are files of a node, as far as this user may see."""
     try:
-        return any(SERVED.fullmatch(path.name) for path in (tree.http / "nodes").iterdir())
+        return any(HYPHENED.fullmatch(path.name) for path in (tree.http / "nodes").iterdir())
     except (FileNotFoundError, PermissionError):
         return False
 

@@ -20,7 +20,6 @@ from imagebuilder.nodes.evidence.dhcp_clients import (
     read_dhcp_clients,
     write_dhcp_clients,
 )
-from imagebuilder.nodes.evidence.seen import MAC
 from imagebuilder.nodes.evidence.tickets import nodes_by_mac
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import Word, run
@@ -35,7 +34,7 @@ from imagebuilder.serve.stages import (
     Talk,
     is_host,
 )
-from imagebuilder.tree import Tree
+from imagebuilder.tree import MAC, Tree
 from imagebuilder.untrusted import fit
 
 PAUSE = 10.0  # seconds between two writes

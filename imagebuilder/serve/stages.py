@@ -22,16 +22,17 @@ from ipaddress import IPv4Address
 
 from imagebuilder.bootfiles import KERNEL
 from imagebuilder.serve.remembered import Remembered
+from imagebuilder.tree import HYPHENED, MAC
 from imagebuilder.untrusted import parse_request
 
 STAGES = ("DHCP", "firmware", "iPXE", "kernel", "root", "ssh")
-MAC = r"[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}"
+EITHER_MAC = rf"(?:{MAC.pattern}|{HYPHENED.pattern})"
 # Matched at the start of a line, so that text from a machine in another line does not match.
 DHCP_LINE = re.compile(r"dnsmasq-dhcp(?:\[\d+\])?: (\d+) (.*)", re.ASCII)
 TOLD = re.compile(r"(vendor class|user class): (.*)")
-ACK = re.compile(rf"DHCPACK\(\S+\) (\S+) ({MAC})")
+ACK = re.compile(rf"DHCPACK\(\S+\) (\S+) ({EITHER_MAC})")
 DHCP_REQUEST = re.compile(
-    rf"(?:DHCPDISCOVER|DHCPREQUEST|PXE)\(\S+\) (?:(\d[\d.]+) )?({MAC})", re.ASCII
+    rf"(?:DHCPDISCOVER|DHCPREQUEST|PXE)\(\S+\) (?:(\d[\d.]+) )?({EITHER_MAC})", re.ASCII
 )
 SENT = re.compile(r"dnsmasq-tftp(?:\[\d+\])?: sent \S*/(\S+) to (\S+)", re.ASCII)
 REQUEST = re.compile(r"(\d+(?:\.\d+){3}) (\d{3}) \d+ [\d.]+ (\S+)", re.ASCII)
@@ -171,7 +172,7 @@ class BootWatch:
         if status not in (200, 206):
             return []
         # A missing file means nothing: a machine requests one for each of its NICs.
-        if owner := re.match(rf"/nodes/({MAC})/", path):
+        if owner := re.match(rf"/nodes/({EITHER_MAC})/", path):
             self.assign(address, owner[1].replace("-", ":"))
         if path == "/boot.ipxe":
             return self.reach(self.owner(address), NodeStage.IPXE, address)
@@ -186,7 +187,7 @@ class BootWatch:
         """A stage that a node's initrd reports, as in docs/netboot-root.md."""
         stage = told.get("stage", "")
         mac = told.get("node", "").lower()
-        if re.fullmatch(MAC, mac):
+        if re.fullmatch(EITHER_MAC, mac):
             self.assign(address, mac.replace("-", ":"))
         node = self.owner(address)
         if stage == "switch-root":
@@ -256,7 +257,7 @@ class BootWatch:
 
 def is_host(text: str) -> bool:
     """Whether text is a MAC address, or a valid IP address of a machine."""
-    if re.fullmatch(MAC, text):
+    if re.fullmatch(EITHER_MAC, text):
         return True
     try:
         address = IPv4Address(text)

@@ -14,11 +14,11 @@ from imagebuilder.errors import InputError
 from imagebuilder.nodes import load as nodes_load
 from imagebuilder.nodes.check import address_problem, mac_problem, name_problem, word_problem
 from imagebuilder.nodes.files import update_nodes
-from imagebuilder.nodes.load import SERVED, FileState, load_nodes
+from imagebuilder.nodes.load import FileState, load_nodes
 from imagebuilder.nodes.scripts import node_words
 from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes, Power
 from imagebuilder.nodes.watched import FAULTY_S, WatchedNodes
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.tree import HYPHENED, Tree, make_tree
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 
 WHOLE = f"""\
@@ -146,7 +146,7 @@ def test_no_file_removes_the_nodes_that_are_served(tree: Tree, text: str | None,
     assert sorted((tree.http / "nodes").iterdir()) == served
     tree.nodes_file.write_text("nodes: {}\n")
     assert update_nodes(tree) == Nodes()
-    assert not any(SERVED.fullmatch(path.name) for path in (tree.http / "nodes").iterdir())
+    assert not any(HYPHENED.fullmatch(path.name) for path in (tree.http / "nodes").iterdir())
 
 
 def test_a_fault_that_goes_without_a_change_is_not_believed_for_ever(

@@ -14,12 +14,11 @@ from typing import Annotated
 from imagebuilder.decode import JsonFile, ZonedTime
 from imagebuilder.files import place_file
 from imagebuilder.nodes.evidence.seen import (
-    MAC,
     AnyText,
     find_file,
     matching,
 )
-from imagebuilder.tree import Tree
+from imagebuilder.tree import MAC, Tree
 
 MOST = 256
 MOST_BYTES = 1024**2

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from imagebuilder.nodes.evidence.readings import READINGS, parse_readings, render_readings
-from imagebuilder.nodes.evidence.seen import MAC, HealthReport
+from imagebuilder.nodes.evidence.seen import HealthReport
 from imagebuilder.nodes.evidence.tickets import Tickets
-from imagebuilder.tree import NAME, ReleaseName
+from imagebuilder.tree import MAC, NAME, ReleaseName
 from imagebuilder.untrusted import fit
 
 MOST_WORDS = 600  # bytes of the words as they are sent

@@ -21,14 +21,13 @@ from pathlib import Path
 from imagebuilder.files import place_file, plain_file
 from imagebuilder.nodes.config import ID, TICKET
 from imagebuilder.nodes.evidence.seen import (
-    MAC,
     PCI,
     DamagedRecordError,
     Seen,
     parse_record,
     read_bounded,
 )
-from imagebuilder.tree import NAME
+from imagebuilder.tree import HYPHENED, MAC, NAME
 from imagebuilder.untrusted import parse_request
 
 PIECE = 4 * 1024**2  # bytes that are read at a time
@@ -43,7 +42,7 @@ REPORT = re.compile(
     rf"/report/(?:(?:{TICKET}|(?P<secret>{SECRET}))/)?(?:(?P<given>{ID.pattern})/)?"
     rf"(?P<profile>{NAME})/(?P<version>{NAME})"
 )
-SCRIPT = re.compile(rb"/nodes/((?:[0-9a-f]{2}-){5}[0-9a-f]{2})/boot\.ipxe")
+SCRIPT = re.compile(rb"/nodes/(" + HYPHENED.pattern.encode() + rb")/boot\.ipxe")
 WITH_HEALTH = b"/report/health?"
 WITH_TICKET = re.compile(rb"/report/(" + SECRET.encode() + rb")/")
 

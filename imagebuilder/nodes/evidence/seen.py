@@ -25,11 +25,10 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.files import write_file
 from imagebuilder.nodes.evidence.readings import READINGS
-from imagebuilder.tree import NAME, ReleaseName, Tree
+from imagebuilder.tree import MAC, NAME, ReleaseName, Tree
 from imagebuilder.untrusted import fit
 
 T = TypeVar("T")
-MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 # PCI ids of cards that may compute, such as `1002:7480,8086:56a0`, or a word for none.
 NO_CARDS = "none"
 PCI = re.compile(rf"[0-9a-f]{{4}}:[0-9a-f]{{4}}(?:,[0-9a-f]{{4}}:[0-9a-f]{{4}})*|{NO_CARDS}")

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from imagebuilder.errors import HostError
 from imagebuilder.files import place_file, read_text
-from imagebuilder.nodes.evidence.seen import MAC, DamagedRecordError, parse_record, read_bounded
+from imagebuilder.nodes.evidence.seen import DamagedRecordError, parse_record, read_bounded
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.process import run
-from imagebuilder.tree import ReleaseName, Tree
+from imagebuilder.tree import MAC, ReleaseName, Tree
 
 MOST_BYTES = 4 * 1024**2
 PAUSES = (0.0, 0.005, 0.02, 0.05)  # seconds before each try to read a whole file of leases
