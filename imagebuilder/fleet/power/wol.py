@@ -7,18 +7,26 @@ node is switched off over ssh, and whether it has power is not known.
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from imagebuilder.errors import HostError
+from imagebuilder.decode import decode_box, parse_json
+from imagebuilder.errors import HostError, InputError
 from imagebuilder.fleet.power.protocol import PowerError
 from imagebuilder.process import run
 
 ETHERTYPE = 0x0842
 PORTS = (9, 7)
 BROADCAST = b"\xff" * 6
+
+
+@dataclass(frozen=True)
+class Route:
+    """Of `ip -json route`: the interface, and the router if there is one."""
+
+    dev: str
+    gateway: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,8 +102,8 @@ def find_interface(address: str) -> str:
     if not address:
         return ""
     try:
-        said = run(["ip", "-json", "route", "get", address], check=False)
-        routes = json.loads(said.stdout or "[]")
-    except (HostError, ValueError):
+        said = run(["ip", "-json", "route", "get", address], check=False).stdout
+        routes = decode_box(tuple[Route, ...], parse_json(said or "[]", "ip"), "ip")
+    except (HostError, InputError):
         return ""
-    return next((route["dev"] for route in routes if "gateway" not in route), "")
+    return next((route.dev for route in routes if not route.gateway), "")

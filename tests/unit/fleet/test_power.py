@@ -17,7 +17,7 @@ from imagebuilder.fleet.power.powerman import Powerman
 from imagebuilder.fleet.power.protocol import Credentials, PowerError
 from imagebuilder.fleet.power.redfish import Redfish
 from imagebuilder.fleet.power.switch import switch_all
-from imagebuilder.fleet.power.wol import WakeOnLan, magic_packet
+from imagebuilder.fleet.power.wol import WakeOnLan, find_interface, magic_packet
 from imagebuilder.nodes.types import Node, Power
 
 MAC = "52:54:00:77:00:01"
@@ -215,6 +215,26 @@ def test_a_magic_packet_is_what_cards_wait_for() -> None:
 def test_waking_needs_to_know_where_from() -> None:
     with pytest.raises(PowerError, match="n1: cannot be woken: the interface to it is not known"):
         WakeOnLan("n1", (MAC,), "", "").on()
+
+
+@pytest.mark.parametrize(
+    ("said", "interface"),
+    [
+        ('[{"dst": "10.0.0.9", "dev": "eno1", "flags": []}]', "eno1"),
+        ('[{"dst": "10.0.0.9", "gateway": "10.0.0.1", "dev": "eno1"}]', ""),
+        ('[{"dst": "10.0.0.9"}]', ""),
+        ('[{"dst": "10.0.0.9", "dev": 1}]', ""),
+        ('["eno1"]', ""),
+        ('{"dev": "eno1"}', ""),
+        ("eno1", ""),
+        ("", ""),
+    ],
+)
+def test_the_interface_to_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, interface: str
+) -> None:
+    program(tmp_path / "bin", "ip", f"echo '{said}'", monkeypatch)
+    assert find_interface("10.0.0.9") == interface
 
 
 def test_one_that_fails_delays_and_stops_nobody() -> None:
