@@ -167,9 +167,9 @@ def read_bytes(path: Path) -> bytes:
         return stream.read(MAX_BYTES + 1)
 
 
-def read_json(path: Path, *, hint: str = DAMAGED, whole: bool = False) -> Json:
+def read_json(path: Path, *, hint: str = DAMAGED) -> Json:
     """The value in the file at `path`.  Raises InputError."""
-    return parse_json(read_or_say(path, hint), os.fspath(path), hint=hint, whole=whole)
+    return parse_json(read_or_say(path, hint), os.fspath(path), hint=hint)
 
 
 def read_object(path: Path, *, hint: str = DAMAGED, whole: bool = False) -> dict[str, Json]:

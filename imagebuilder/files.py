@@ -272,9 +272,9 @@ def write_file(
     write_files([Content(path, content, mode, group, owner)])
 
 
-def place_file(path: Path, content: bytes, mode: int = 0o644, *, group: int = -1) -> bool:
+def place_file(path: Path, content: bytes, mode: int = 0o644) -> bool:
     """write_file() unless the file is so already; whether that was needed."""
-    return bool(place_files([Content(path, content, mode, group)]))
+    return bool(place_files([Content(path, content, mode)]))
 
 
 def place_files(files: Iterable[Content]) -> list[Path]:

@@ -113,9 +113,9 @@ class HealthFile:
 HEALTH = JsonFile(HealthFile, 1, "sudo /usr/lib/imagebuilder/health on the node writes another")
 
 
-def read_health(tree: Tree, nodes: Sequence[Node], seconds: float = SECONDS) -> dict[str, Health]:
-    """The last verdict of each node, asked over ssh, at most `seconds` on each."""
-    said = run_on(tree, nodes, ASK, seconds)
+def read_health(tree: Tree, nodes: Sequence[Node]) -> dict[str, Health]:
+    """The last verdict of each node, asked over ssh, at most SECONDS on each."""
+    said = run_on(tree, nodes, ASK, SECONDS)
     now = datetime.now(UTC)
     return {one.node: parse_health(one, now) for one in said}
 

@@ -20,18 +20,18 @@ SECONDS = 4.0  # a busy node answers within one
 MOST = 255  # bytes of a banner
 
 
-def probe_nodes(addresses: Mapping[str, str], seconds: float = SECONDS) -> dict[str, Observation]:
-    """The answers by name; who does not answer within `seconds` is left out."""
-    return asyncio.run(probe_all(addresses, seconds))
+def probe_nodes(addresses: Mapping[str, str]) -> dict[str, Observation]:
+    """The answers by name; who does not answer within SECONDS is left out."""
+    return asyncio.run(probe_all(addresses))
 
 
-async def probe_all(addresses: Mapping[str, str], seconds: float) -> dict[str, Observation]:
+async def probe_all(addresses: Mapping[str, str]) -> dict[str, Observation]:
     turn = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str, address: str) -> tuple[str, Observation | None]:
         async with turn:
             try:
-                return name, await asyncio.wait_for(read_banner(address), seconds)
+                return name, await asyncio.wait_for(read_banner(address), SECONDS)
             except (OSError, TimeoutError, asyncio.IncompleteReadError, ValueError):
                 return name, None
 

@@ -16,7 +16,7 @@ from imagebuilder.errors import HostError, ImagebuilderError, InputError
 from imagebuilder.files import make_folder, write_file
 from imagebuilder.locks import file_lock
 from imagebuilder.notify.send import LAST_SECONDS, Keep, Notifier, WaitingMessage, nowhere
-from imagebuilder.notify.types import PATIENCE, MessageReceiver, SendPatience
+from imagebuilder.notify.types import MessageReceiver
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,7 @@ KEPT = JsonFile(KeptMessages, 1, "remove it: the messages in it will not be sent
 
 @contextmanager
 def notifying_kept(
-    path: Path,
-    receivers: Sequence[MessageReceiver],
-    warn: Callable[[str], None],
-    patience: SendPatience = PATIENCE,
+    path: Path, receivers: Sequence[MessageReceiver], warn: Callable[[str], None]
 ) -> Iterator[Notifier]:
     """notifying() with the file `path`: first sends what it has, and keeps in it what is not sent.
 
@@ -50,7 +47,7 @@ def notifying_kept(
         except (ImagebuilderError, OSError) as error:
             if receivers:
                 warn(f"notify: messages are lost if this command is killed: {error}")
-        notifier = Notifier(receivers, warn, patience=patience, keep=keep, waiting=waiting)
+        notifier = Notifier(receivers, warn, keep=keep, waiting=waiting)
         try:
             yield notifier
         finally:
