@@ -17,6 +17,8 @@ PASSED_ON = (
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
 FIXED = {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
+# After sys.executable: this program, and nothing of the folder that it is started in.
+OWN_MODULE = ("-P", "-m", "imagebuilder.cli.main")
 SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

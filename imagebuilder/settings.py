@@ -18,6 +18,9 @@ from imagebuilder.share import INSTALLED, SHARE
 # Whence a recipe or overlay is that has the name of one that ships.
 REPLACED = "project, replaces shipped"
 DEFAULT_STATE = Path("/var/lib/imagebuilder")
+# Of options of commands; here, because a command imports what it runs only when it runs.
+DEFAULT_CALENDAR = "*-*-* 02:30"
+DEFAULT_LISTEN = "127.0.0.1:8470"
 ROOT_CACHE = Path("/var/cache/imagebuilder")
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from imagebuilder.boot.lab import BRIDGE, SERVER, Lab, lab, plug
 from imagebuilder.boot.login import make_key
 from imagebuilder.boot.machine import Nic
+from imagebuilder.environment import OWN_MODULE
 from imagebuilder.errors import HostError, WorkError
 from imagebuilder.files import make_folder
 from imagebuilder.nodes.identity import MACHINE_ID, PUBLIC
@@ -180,7 +181,7 @@ def render_nodes(
 def serving(lab: Lab) -> Iterator[Program]:
     """`imagebuilder serve` on the view.  Raises HostError with its error if it fails."""
     argv = [
-        sys.executable, "-P", "-m", "imagebuilder.cli.main", "serve", "--tree", VIEW,
+        sys.executable, *OWN_MODULE, "serve", "--tree", VIEW,
         "--interface", BRIDGE, "--address", SERVER, "--nfs", "ganesha",
     ]  # fmt: skip
     with lab.program("serve", argv, dies_by="TERM") as server:

@@ -11,12 +11,12 @@ import typer
 
 from imagebuilder.cli.context import Context, print_json, print_text, wants_colour
 from imagebuilder.cli.names import AsJson, TreeOption, complete_profile
+from imagebuilder.settings import DEFAULT_CALENDAR
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
     from imagebuilder.nightly.types import NightlyOptions, NightlyRun
 
-CALENDAR = "*-*-* 02:30"
 PATIENCE_MIN = 60
 Profiles = Annotated[
     list[str] | None,
@@ -73,7 +73,7 @@ def nightly(
     uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove the timer.")] = False,
     calendar: Annotated[
         str, typer.Option(metavar="TIME", help="With --install: time of runs (systemd.time(7)).")
-    ] = CALENDAR,
+    ] = DEFAULT_CALENDAR,
     root: Annotated[
         Path, typer.Option(envvar="DESTDIR", help="Root folder for --install; for packagers.")
     ] = Path("/"),

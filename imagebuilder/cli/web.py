@@ -11,10 +11,8 @@ import typer
 
 from imagebuilder.cli.context import Context
 from imagebuilder.cli.names import TreeOption
+from imagebuilder.settings import DEFAULT_LISTEN
 from imagebuilder.tree import DEFAULT_TREE
-
-LISTEN = "127.0.0.1:8470"
-
 
 Listen = Annotated[
     str,
@@ -76,7 +74,7 @@ Read = Annotated[
 def web(
     context: typer.Context,
     tree: TreeOption = DEFAULT_TREE,
-    listen: Listen = LISTEN,
+    listen: Listen = DEFAULT_LISTEN,
     host: Hosts = None,
     ask: Ask = 60,
     nights: Nights = None,

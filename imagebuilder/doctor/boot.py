@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from imagebuilder.boot.acceleration import probe
+from imagebuilder.boot.acceleration import KVM, probe
 from imagebuilder.boot.machine import MEMORY_MIB
 from imagebuilder.bootfiles import KERNEL
 from imagebuilder.doctor.finding import HostFinding, Severity
@@ -28,7 +28,6 @@ from imagebuilder.ui import format_size
 
 SERVERS = ("dnsmasq", "nginx", "ip")  # programs that `serve` needs too
 MIB = 1 << 20
-KVM = Path("/dev/kvm")
 
 
 def examine_boot(tree: Tree) -> tuple[HostFinding, ...]:

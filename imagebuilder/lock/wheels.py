@@ -26,7 +26,7 @@ from imagebuilder.recipe.requirements import Requirement, load_requirements
 from imagebuilder.recipe.types import PythonEnv
 from imagebuilder.ui import format_count
 
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as uname(2) has them
 # The first glibc of manylinux (PEP 600), and the older names (PEP 513, 571, 599).
 FIRST_GLIBC = 5
 OLD_NAMES = {"amd64": ("manylinux1", "manylinux2010", "manylinux2014"), "arm64": ("manylinux2014",)}

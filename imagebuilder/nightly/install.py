@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.environment import SBIN
+from imagebuilder.environment import OWN_MODULE, SBIN
 from imagebuilder.errors import InputError
 from imagebuilder.notify.receivers import Credential
 from imagebuilder.process import is_installed, run
@@ -24,13 +24,12 @@ from imagebuilder.serve.units import (
     place_units,
     remove_units,
 )
-from imagebuilder.settings import Settings
+from imagebuilder.settings import DEFAULT_CALENDAR, Settings
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 
 COMMAND = "nightly"
 NAME = "imagebuilder-nightly"
-CALENDAR = "*-*-* 02:30"
 # Variables of the caller that a run needs too.  SUDO_USER says whose home `~` is.
 CARRIED = (
     "IMAGEBUILDER_MIRROR", "SUDO_USER",
@@ -52,7 +51,7 @@ class TimerOptions:
     """
 
     words: tuple[str, ...] = ()
-    calendar: str = CALENDAR
+    calendar: str = DEFAULT_CALENDAR
     credentials: tuple[Credential, ...] = ()
 
 
@@ -83,7 +82,8 @@ def install_nightly(
 def check_calendar(calendar: str) -> None:
     """Raise InputError if systemd rejects the time; without systemd it is not checked."""
     if not calendar.isprintable() or not calendar.strip():
-        raise InputError("is not a time", where=repr(calendar), hint=f"for example '{CALENDAR}'")
+        hint = f"for example '{DEFAULT_CALENDAR}'"
+        raise InputError("is not a time", where=repr(calendar), hint=hint)
     if not is_installed("systemd-analyze"):
         return
     done = run(["systemd-analyze", "calendar", "--", calendar], check=False)
@@ -92,16 +92,14 @@ def check_calendar(calendar: str) -> None:
         raise InputError(
             f"is not a time for systemd: {said[-1] if said else 'it gave no reason'}",
             where=repr(calendar),
-            hint=f"see systemd.time(7); for example '{CALENDAR}' or 'Mon..Fri 03:00'",
+            hint=f"see systemd.time(7); for example '{DEFAULT_CALENDAR}' or 'Mon..Fri 03:00'",
         )
 
 
 def make_units(
     options: TimerOptions, settings: Settings, tree: Tree, ui: Ui
 ) -> tuple[UnitFile, UnitFile]:
-    command = exec_line(
-        [sys.executable, "-P", "-m", "imagebuilder.cli.main", COMMAND, *options.words]
-    )
+    command = exec_line([sys.executable, *OWN_MODULE, COMMAND, *options.words])
     written = (settings.project, settings.state, settings.cache, tree.path)
     needed = (*written, settings.site, Path(sys.executable))
     service = render_template(

@@ -39,7 +39,8 @@ from imagebuilder.nodes.types import Menu, Node, Nodes
 from imagebuilder.tree import HYPHENED, Tree, hyphened
 from imagebuilder.ui import Ui
 
-WEB_GROUPS = ("www-data", "nginx", "http")  # of nginx, on Debian and other distributions
+# The user that nginx runs as, and its group, on Debian and other distributions.
+WEB_GROUPS = ("www-data", "nginx", "http")
 
 
 @dataclass(frozen=True)

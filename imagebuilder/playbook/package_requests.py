@@ -17,6 +17,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.families.registry import family_of
 from imagebuilder.files import scratch
 from imagebuilder.lock.types import Lock
+from imagebuilder.lock.wheels import MACHINES
 from imagebuilder.playbook.controller import controller_sandbox, lay_out
 from imagebuilder.playbook.facts import pins_of
 from imagebuilder.playbook.step import find_ansible, read_rows
@@ -25,7 +26,6 @@ from imagebuilder.recipe.types import Base, Overlay, Playbook, Recipe
 from imagebuilder.sandbox_view import for_anybody
 
 PREFIX = "ansible_"
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 @dataclass(frozen=True)

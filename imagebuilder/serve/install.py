@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from imagebuilder.environment import OWN_MODULE
 from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.types import Nodes
@@ -184,9 +185,7 @@ def refresh(prepared: Prepared, nodes: Nodes) -> str:
 def system_files(config: ServeConfig, options: Options) -> tuple[UnitFile, ...]:
     served = daemons(config, with_rpcbind=False)
     units = [daemon_unit(config, daemon) for daemon in reversed(served)]
-    command = exec_line(
-        [sys.executable, "-P", "-m", "imagebuilder.cli.main", *words(options, config)]
-    )
+    command = exec_line([sys.executable, *OWN_MODULE, *words(options, config)])
     for kind, why in (
         ("service", "applies nodes.yaml and new releases"),
         ("path", "starts it when nodes.yaml changes"),

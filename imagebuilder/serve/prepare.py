@@ -12,6 +12,7 @@ from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.nodes.files import WEB_GROUPS
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import is_installed, run
 from imagebuilder.rights import check_root
@@ -44,7 +45,7 @@ PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._+-]*")
 DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 # Folders of TREE/serve: a check must not change the files of running daemons.
 FOREGROUND, INSTALLED, CHECKED = "foreground", "installed", "checked"
-WEB_USERS = ("www-data", "nginx", "http", "nobody")
+WEB_USERS = (*WEB_GROUPS, "nobody")
 PROGRAMS = ("ip", "ss", "dnsmasq", "nginx")
 DHCP_USERS = ("dnsmasq", "nobody")
 # Prints the first of its arguments that this user may not enter.

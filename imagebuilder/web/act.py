@@ -26,6 +26,7 @@ from pathlib import Path
 from pydantic import ConfigDict
 
 from imagebuilder.decode import Opaque, decode_box, encode_box, parse_object
+from imagebuilder.environment import OWN_MODULE
 from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.process import run
 from imagebuilder.publish.journal import ASKER
@@ -45,7 +46,6 @@ from imagebuilder.web.tokens import Token, find_token
 REQUEST = "the request"
 MOST_REQUEST = 256 * 1024
 SECONDS = 10.0  # for the request to come
-PROGRAM = ("-P", "-m", "imagebuilder.cli.main")
 # The end of an action is worth an hour of patience with a full disk.
 TRIES, PAUSE = 720, 5.0
 # A command never becomes root by itself: whoever started the page may have sudo without a password.
@@ -187,7 +187,8 @@ def perform(
         answer(ActAnswer(HTTPStatus.ACCEPTED, "", token.name, token.role, line.id))
         # No order names a tree: its command has ours.
         more = {"IMAGEBUILDER_TREE": os.fspath(tree.path), ASKER: token.name, **COMMAND_ENV}
-        status, words = run_command([sys.executable, *PROGRAM, *order.argv], {**env, **more}, log)
+        argv = [sys.executable, *OWN_MODULE, *order.argv]
+        status, words = run_command(argv, {**env, **more}, log)
         end = replace(line, event=ActionEvent.ENDED, time=now(), status=status, words=words)
         note_end(tree, end)
     return status

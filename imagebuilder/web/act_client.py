@@ -17,10 +17,11 @@ from pathlib import Path
 
 from imagebuilder.decode import decode_box, encode_box, parse_object
 from imagebuilder.digest import Json
+from imagebuilder.environment import OWN_MODULE
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.process import start_apart
 from imagebuilder.tree import Tree
-from imagebuilder.web.act import PROGRAM, ActAnswer
+from imagebuilder.web.act import ActAnswer
 from imagebuilder.web.orders import ActOrder
 
 SECONDS = 60.0  # for an answer: a program has to start
@@ -134,7 +135,7 @@ class ActClient:
             return sock
         ours, its = socket.socketpair()
         with its:
-            argv = [sys.executable, *PROGRAM, "act", "--tree", str(self.tree.path)]
+            argv = [sys.executable, *OWN_MODULE, "act", "--tree", str(self.tree.path)]
             env = {**self.env, "IMAGEBUILDER_TOKENS": str(self.tokens)}
             start_apart(argv, end=its.fileno(), env=env)
         return ours

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.environment import OWN_MODULE
 from imagebuilder.nightly.install import credential_line
 from imagebuilder.notify.receivers import Credential
 from imagebuilder.serve.config import ServeConfig
@@ -27,7 +28,6 @@ SOCKETS = (
 STATE = Path("/var/lib/imagebuilder-web")
 CREDENTIALS = Path("/run/credentials/imagebuilder-web.service")
 PAGE = "web.service.j2"
-PROGRAM = ("-P", "-m", "imagebuilder.cli.main")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class WebUnits:
         networks = (config.interface.network, *find_networks({config.interface.name}))
         address, port = parse_listen(self.listen, networks, option="--web")
         shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        program = [sys.executable, *PROGRAM]
+        program = [sys.executable, *OWN_MODULE]
         tree = ["--tree", os.fspath(config.tree.path)]
         reports = ["--nights", os.fspath(self.reports)]
         page = [*program, "web", *tree, "--listen", shown, *reports]

@@ -8,10 +8,10 @@ from ipaddress import IPv4Address, IPv6Address
 
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.serve.interface import Network
+from imagebuilder.settings import DEFAULT_LISTEN
 from imagebuilder.web.node_networks import is_of_nodes, parse_address
 
-PORT = 8470
-LOCAL = f"127.0.0.1:{PORT}"
+PORT = int(DEFAULT_LISTEN.rpartition(":")[2])
 # Who takes nothing for so long is cut off by the kernel, together with what was not sent yet.
 STALLED_MS = 60_000
 
@@ -48,7 +48,7 @@ def split(text: str, where: str) -> tuple[IPv4Address | IPv6Address, int]:
     address = parse_address(host)
     number = int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else 0
     if address is None or (port and not 0 < number < 65536):
-        hint = f"for example {LOCAL}, 10.0.0.5 or [fd00::5]:{PORT}"
+        hint = f"for example {DEFAULT_LISTEN}, 10.0.0.5 or [fd00::5]:{PORT}"
         raise InputError("is not ADDRESS:PORT", where=where, hint=hint)
     return address, number or PORT
 

@@ -13,7 +13,6 @@ import pytest
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.nightly.install import (
-    CALENDAR,
     CARRIED,
     TimerOptions,
     install_nightly,
@@ -21,7 +20,7 @@ from imagebuilder.nightly.install import (
 )
 from imagebuilder.notify.receivers import Credential, find_credentials
 from imagebuilder.recipe.model_notify import NotifyModel
-from imagebuilder.settings import Settings
+from imagebuilder.settings import DEFAULT_CALENDAR, Settings
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 from tests.systemd import verify
@@ -79,7 +78,7 @@ def test_a_service_and_its_timer_are_written(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert line in service
     assert not [line for line in service if line.startswith("LoadCredential")]
-    assert f"OnCalendar={CALENDAR}" in timer
+    assert f"OnCalendar={DEFAULT_CALENDAR}" in timer
     assert "Persistent=true" in timer
     assert [line for line in timer if line.startswith("RandomizedDelaySec=")]
 
@@ -156,7 +155,7 @@ def test_the_webhook_is_a_credential(tmp_path: Path) -> None:
 def test_a_time_that_is_none_is_refused(tmp_path: Path, calendar: str) -> None:
     with pytest.raises(InputError, match="is not a time") as caught:
         install(tmp_path, TimerOptions(calendar=calendar))
-    assert CALENDAR in caught.value.faults[0].hint
+    assert DEFAULT_CALENDAR in caught.value.faults[0].hint
     assert list(tmp_path.iterdir()) == []
 
 

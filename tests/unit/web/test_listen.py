@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.settings import DEFAULT_LISTEN
 from imagebuilder.tree import Tree, make_tree
-from imagebuilder.web.listen import LOCAL, open_socket, parse_listen
+from imagebuilder.web.listen import open_socket, parse_listen
 from imagebuilder.web.node_networks import find_node_networks, is_of_nodes
 from imagebuilder.web.run import find_hosts
 
@@ -22,7 +23,7 @@ WHO = ("known", "!known")
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (LOCAL, ("127.0.0.1", 8470)),
+        (DEFAULT_LISTEN, ("127.0.0.1", 8470)),
         ("10.0.0.5", ("10.0.0.5", 8470)),
         ("10.0.0.5:80", ("10.0.0.5", 80)),
         ("fd00::5", ("fd00::5", 8470)),
