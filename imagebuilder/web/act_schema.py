@@ -5,41 +5,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
-from pydantic.json_schema import JsonSchemaMode
+from pydantic import BaseModel, Field, TypeAdapter
 
 from imagebuilder.digest import Json
 from imagebuilder.web.action_journal import ActionState
-from imagebuilder.web.orders import (
-    MOST_NODES,
-    ActVerb,
-    BatchWord,
-    NodeWord,
-    OptionalNodes,
-    ProfileWord,
-    ReleaseWord,
-)
+from imagebuilder.web.orders import ActOrder, ActVerb
 from imagebuilder.web.roles import Role
-from imagebuilder.web.schema import ApiError, ApiModel
+from imagebuilder.web.schema import REFERENCE, ApiError, ApiModel
 
 PATH = "/api/v1/actions"
-
-
-class ApiOrder(ApiModel):
-    """What is to be done. up, down and restart need `nodes` (sets such as `@gpu!node7` too) and
-    the role power; promote and rollout need `release` (PROFILE for its candidate, or
-    PROFILE@VERSION), rollback, pause, resume and abort need `profile`, and all these the role
-    release. `force` is for down and restart, and so is `yes`, without which they touch one group
-    alone; `canary` and `batch` are for rollout."""
-
-    verb: ActVerb
-    nodes: Annotated[tuple[NodeWord, ...], Field(max_length=MOST_NODES)] = ()
-    release: ReleaseWord = ""
-    profile: ProfileWord = ""
-    force: bool = False
-    yes: bool = False
-    canary: OptionalNodes = ""
-    batch: BatchWord = ""
 
 
 class ApiAccepted(ApiModel):
@@ -76,10 +50,8 @@ class ApiActions(ApiModel):
     actions: list[ApiAction]
 
 
-INPUTS: list[tuple[type[BaseModel], JsonSchemaMode]] = [
-    (ApiOrder, "validation"),
-    *((model, "serialization") for model in (ApiAccepted, ApiActions, ApiActionDetail)),
-]
+ANSWERS = (ApiAccepted, ApiActions, ApiActionDetail)
+ORDER = "ApiOrder"
 REFUSALS = {
     "400": "the order is wrong",
     "401": "there is no such token",
@@ -93,15 +65,21 @@ REFUSALS = {
 }
 
 
+def describe_order() -> dict[str, Json]:
+    """The schema of an order, by what checks it; that of its verb is among those of ANSWERS."""
+    schema = TypeAdapter(ActOrder).json_schema(ref_template=REFERENCE)
+    return {**{key: schema[key] for key in schema if key != "$defs"}, "title": ORDER}
+
+
 def describe_actions() -> dict[str, Json]:
     """The paths of actions in OpenAPI's words."""
 
-    def content(model: type[BaseModel]) -> dict[str, Json]:
-        schema: Json = {"$ref": f"#/components/schemas/{model.__name__}"}
+    def content(name: str) -> dict[str, Json]:
+        schema: Json = {"$ref": REFERENCE.format(model=name)}
         return {"application/json": {"schema": schema}}
 
     def answer(model: type[BaseModel], words: str) -> dict[str, Json]:
-        return {"description": words, "content": content(model)}
+        return {"description": words, "content": content(model.__name__)}
 
     refused: dict[str, Json] = {k: answer(ApiError, words) for k, words in REFUSALS.items()}
     identity: Json = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -116,7 +94,7 @@ def describe_actions() -> dict[str, Json]:
                 "summary": "Act on nodes, releases or roll-outs",
                 "operationId": "order-action",
                 "security": [{"token": []}],
-                "requestBody": {"required": True, "content": content(ApiOrder)},
+                "requestBody": {"required": True, "content": content(ORDER)},
                 "responses": {"202": answer(ApiAccepted, "it has begun"), **refused},
             },
         },

@@ -27,8 +27,9 @@ from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.report.save import read_reports
 from imagebuilder.report.types import Report
 from imagebuilder.report.words import headline
-from imagebuilder.web.act_schema import INPUTS, SECURITY, describe_actions
+from imagebuilder.web.act_schema import ANSWERS, ORDER, SECURITY, describe_actions, describe_order
 from imagebuilder.web.schema import (
+    REFERENCE,
     ApiError,
     ApiMachines,
     ApiNightly,
@@ -44,7 +45,6 @@ from imagebuilder.web.snapshot import FleetRow, WebSnapshot
 from imagebuilder.web.stream import EventStream
 
 PREFIX = "/api/v1"
-REFERENCE = "#/components/schemas/{model}"
 VERDICTS = ", ".join(Verdict)
 STREAM = f"{PREFIX}/events"
 EVENTS = (
@@ -267,9 +267,9 @@ def encode(value: Json) -> bytes:
 @cache  # it takes a tenth of a second, and few clients ask for it
 def render_document() -> bytes:
     """The OpenAPI document, which is the same for every site."""
-    models: list[type[BaseModel]] = [*(endpoint.model for endpoint in ENDPOINTS), ApiError]
+    models: list[type[BaseModel]] = [*(each.model for each in ENDPOINTS), ApiError, *ANSWERS]
     inputs: list[tuple[type[BaseModel], JsonSchemaMode]] = [(m, "serialization") for m in models]
-    _, schemas = models_json_schema([*inputs, *INPUTS], ref_template=REFERENCE)
+    _, schemas = models_json_schema(inputs, ref_template=REFERENCE)
     paths: dict[str, Json] = {
         PREFIX + endpoint.path: {"get": describe(endpoint)} for endpoint in ENDPOINTS
     }
@@ -286,7 +286,10 @@ def render_document() -> bytes:
         "openapi": "3.1.0",
         "info": {"title": "imagebuilder", "version": __version__},
         "paths": paths | describe_actions(),
-        "components": {"schemas": schemas["$defs"], "securitySchemes": SECURITY},
+        "components": {
+            "schemas": {**schemas["$defs"], ORDER: describe_order()},
+            "securitySchemes": SECURITY,
+        },
     }
     return encode(document)
 

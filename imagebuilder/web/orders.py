@@ -8,7 +8,7 @@ of them can begin with `-`, and all stand after `--` or within their option's ow
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Annotated
 
@@ -46,7 +46,11 @@ class ActVerb(StrEnum):
 
 @dataclass(frozen=True)
 class ActOrder:
-    """What is to be done, to what: fields that the verb does not know are empty."""
+    """What is to be done. up, down and restart need `nodes` (sets such as `@gpu!node7` too) and
+    the role power; promote and rollout need `release` (PROFILE for its candidate, or
+    PROFILE@VERSION), rollback, pause, resume and abort need `profile`, and all these the role
+    release. `force` is for down and restart, and so is `yes`, without which they touch one group
+    alone; `canary` and `batch` are for rollout."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -152,7 +156,7 @@ KINDS: Mapping[ActVerb, VerbKind] = {
         "Abort",
     ),
 }  # fmt: skip
-FIELDS = ("nodes", "release", "profile", "force", "yes", "canary", "batch")
+FIELDS = tuple(field.name for field in fields(ActOrder) if field.name != "verb")
 
 
 def parse_order(value: Json | Mapping[str, object]) -> ActOrder:
@@ -170,13 +174,13 @@ def parse_order(value: Json | Mapping[str, object]) -> ActOrder:
     return order
 
 
-def parse_form(fields: Sequence[tuple[str, str]]) -> ActOrder:
+def parse_form(sent: Sequence[tuple[str, str]]) -> ActOrder:
     """An order from the fields of a form or a query; others than an order's are left out.
 
     Raises InputError.
     """
-    found: dict[str, object] = {n: v.strip() for n, v in fields if n in ("verb", *FIELDS)}
+    found: dict[str, object] = {n: v.strip() for n, v in sent if n in ("verb", *FIELDS)}
     if "nodes" in found:
-        found["nodes"] = [word for n, v in fields if n == "nodes" for word in v.split()]
+        found["nodes"] = [word for n, v in sent if n == "nodes" for word in v.split()]
     found |= {name: found.get(name) == "on" for name in ("force", "yes")}
     return parse_order(found)

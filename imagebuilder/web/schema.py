@@ -14,6 +14,8 @@ from imagebuilder.fleet.state import Condition
 from imagebuilder.image.proof import Level, Result
 from imagebuilder.report.standing import State
 
+REFERENCE = "#/components/schemas/{model}"  # in the OpenAPI document
+
 
 class ApiModel(BaseModel):
     """An object without other keys than these."""
