@@ -6,9 +6,9 @@ what overlays declare loads.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from imagebuilder.image.proof import Evidence, Finding, Level
 from imagebuilder.proof.access.services import cannot_run
@@ -17,6 +17,7 @@ from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.libraries.driver_rules import prove_driver
 from imagebuilder.proof.libraries.icd import Icd, find_icds, prove_icds
+from imagebuilder.proof.libraries.runtimes import prove_releases, prove_runtimes
 from imagebuilder.proof.libraries.search import PYTHON, Search, read_files
 from imagebuilder.proof.quotes import split_words
 from imagebuilder.proof.subject import Subject
@@ -28,10 +29,6 @@ LOAD = (
     'loader=$1; shift; for library; do echo "library $library"; '
     '"$loader" --list "$library" 2>&1; echo "status $?"; done'
 )
-# Runtimes of cards, of which a process may have one.
-RUNTIMES = frozenset(("libamdhip64", "libhsa-runtime64", "libcudart", "librocblas", "libcublas"))
-# XRT's own interface between these changes with every release.
-XRT = re.compile(r"libxrt_\w+\.so\.(\d+\.\d+)\.\d+")
 MOST_SECONDS = 120
 
 
@@ -44,6 +41,7 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
     gaps = list(prove_closure(closure, declared, subject.shipped))
     yield from gaps
     yield from prove_runtimes(closure, declared)
+    yield from prove_releases(closure)
     yield from prove_driver(subject)
     yield from prove_sources(subject)
     vendors = frozenset(one.pci.partition(":")[0] for one in subject.hardware)
@@ -113,47 +111,15 @@ def searched_folders(subject: Subject) -> Iterator[str]:
     """The folders that services search for libraries before all others (LD_LIBRARY_PATH)."""
     for unit in services_in(subject):
         for line in unit.every("Environment"):
-            for word in split_words(line):
-                name, _, value = word.partition("=")
-                if name == "LD_LIBRARY_PATH":
-                    yield from (each for each in value.split(":") if each.startswith("/"))
+            with suppress(ValueError):  # systemd ignores such a line
+                for name, _, value in (word.partition("=") for word in split_words(line)):
+                    if name == "LD_LIBRARY_PATH":
+                        yield from (each for each in value.split(":") if each.startswith("/"))
 
 
 def services_in(subject: Subject) -> Iterator[Unit]:
     names = (n for folder in FOLDERS for n in subject.root.names(folder) if n.endswith(".service"))
     yield from filter(None, (find_unit(subject.root, name) for name in dict.fromkeys(names)))
-
-
-def prove_runtimes(closure: Closure, declared: Mapping[str, str]) -> Iterator[Finding]:
-    """Warnings of parts of a runtime that do not fit each other: two versions in one process, which
-    do not know each other's memory, or plugins of another release.
-    """
-    xrt: dict[str, str] = {}
-    for path in closure.files.native:
-        if found_xrt := XRT.fullmatch(posixpath.basename(path)):
-            xrt.setdefault(found_xrt[1], path)
-    if len(xrt) > 1:
-        what = (
-            f"libraries of XRT are of releases {' and '.join(sorted(xrt))}: those of one release "
-        )
-        what += "release only work with each other"
-        hint = "install all packages of XRT in one version"
-        yield SAY.warning(what, *map(Evidence, xrt.values()), hint=hint)
-    told: set[tuple[str, ...]] = set()
-    for path, why in declared.items():
-        versions: dict[str, dict[str, str]] = {}
-        for other in closure.reached({path: why}):
-            stem, _, version = posixpath.basename(other).partition(".so.")
-            if stem in RUNTIMES:
-                versions.setdefault(stem, {})[version.partition(".")[0]] = other
-        for stem, found in versions.items():
-            pair = tuple(sorted(found.values()))
-            if len(found) > 1 and pair not in told:
-                told.add(pair)
-                what = f"{path} loads two versions of {stem} ({' and '.join(pair)}): one does not "
-                what += "know the memory and streams of the other"
-                hint = "install libraries of one release of the runtime"
-                yield SAY.warning(what, *map(Evidence, pair), hint=hint)
 
 
 def is_main(path: str, folder: str) -> bool:

@@ -20,7 +20,7 @@ from imagebuilder.root import Root
 SAY = Say(Question.PYTHON)
 # Of another Python than the environment's, in a file that site.py reads.
 OTHER = re.compile(r"(?P<path>/[\w./+@-]*/python(?P<version>3\.\d+)/[\w./+@-]*)")
-MOST_CHARACTERS = 1000  # of a requirement
+MOST_CHARACTERS = 1000  # of a requirement, and of a line of a .pth file
 
 
 def prove_requires(present: Mapping[str, Distribution], python: str) -> Iterator[Finding]:
@@ -30,11 +30,11 @@ def prove_requires(present: Mapping[str, Distribution], python: str) -> Iterator
     the name of the interpreter, such as python3.13.
     """
     version = python.removeprefix("python")
-    here = {**default_environment(), "python_version": version, "python_full_version": version}
-    here |= {"sys_platform": "linux", "platform_system": "Linux", "extra": ""}
+    here = {name: str(value) for name, value in default_environment().items()}
+    here |= {"python_version": version, "python_full_version": version, "extra": ""}
     for one in present.values():
         for text in one.requires:
-            wanted = parse_requirement(text, {name: str(value) for name, value in here.items()})
+            wanted = parse_requirement(text, here)
             found = present.get(canonicalize_name(wanted.name)) if wanted else None
             if wanted and found and not accepts(wanted, found.version):
                 what = f"{one.name} {one.version} needs {wanted.name} {wanted.specifier}, but "
@@ -43,13 +43,13 @@ def prove_requires(present: Mapping[str, Distribution], python: str) -> Iterator
                 yield SAY.warning(what, *where, hint="lock versions that fit each other")
 
 
-def parse_requirement(text: str, environment: Mapping[str, str]) -> Requirement | None:
+def parse_requirement(text: str, environment: dict[str, str]) -> Requirement | None:
     """A requirement that applies in an environment, None if it does not or is not valid."""
     if len(text) > MOST_CHARACTERS:
         return None
     try:
         found = Requirement(text)
-        applies = found.marker is None or found.marker.evaluate(dict(environment))
+        applies = found.marker is None or found.marker.evaluate(environment)
     except (InvalidRequirement, UndefinedEnvironmentName, InvalidVersion):
         return None
     return found if applies else None
@@ -69,7 +69,7 @@ def prove_search(root: Root, site: str) -> Iterator[Finding]:
         if not name.endswith(".pth"):
             continue
         for line in root.text(f"{site}/{name}").splitlines():
-            for found in OTHER.finditer(line):
+            for found in OTHER.finditer(line[:MOST_CHARACTERS]):
                 if found["version"] != own and root.is_dir(found["path"]):
                     what = f"{site}/{name} lets Python {own} import from {found['path']}: modules "
                     what += f"with compiled parts are for Python {found['version']}"

@@ -375,7 +375,7 @@ def test_libraries_of_two_releases_of_xrt(tmp_path: Path, release: str) -> None:
     assert len(found) == (release != "2.21")
 
 
-@pytest.mark.parametrize("value", ["", "/opt/rocm/lib"])
+@pytest.mark.parametrize("value", ["", "/opt/rocm/lib", "'/opt/rocm/lib"])
 def test_libraries_that_a_service_is_told_of(tmp_path: Path, value: str) -> None:
     unit = f"[Service]\nExecStart=/opt/a/bin/a\nEnvironment=LD_LIBRARY_PATH={value}\n"
     files: Files = {
@@ -384,4 +384,4 @@ def test_libraries_that_a_service_is_told_of(tmp_path: Path, value: str) -> None
         "/etc/systemd/system/a.service": unit,
     }
     found = [what for what in faults(proved(tmp_path, files)) if "libown.so" in what]
-    assert len(found) == (not value)
+    assert len(found) == (value != "/opt/rocm/lib")
