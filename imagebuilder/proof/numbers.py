@@ -3,8 +3,24 @@
 
 from __future__ import annotations
 
+import re
+
 # More digits than any number of the kernel has; Python's int() raises ValueError for 4,300.
 MOST_DIGITS = 24
+
+
+# parse_size() of systemd: a fraction is allowed, and what is written after K and M is not.
+SIZE = re.compile(r"(?P<count>\d{1,24})(?P<part>\.\d{1,24})? *(?P<unit>[BKMGTPE]?)")
+UNITS = {unit: 10 * power for power, unit in enumerate(("", "K", "M", "G", "T", "P", "E"))}
+
+
+def size_of(text: str) -> int:
+    """The bytes of a size in settings of systemd, such as 512M or 1.5G; -1 for other texts."""
+    found = SIZE.fullmatch(text.strip())
+    if found is None:
+        return -1
+    factor = 1 << UNITS[found["unit"].rstrip("B")]
+    return whole(found["count"]) * factor + int(float(found["part"] or 0) * factor)
 
 
 def whole(text: str) -> int:

@@ -147,13 +147,10 @@ def service_lines(text: str) -> Iterator[tuple[str, str]]:
 
 def default_memlock(root: Root) -> str:
     """DefaultLimitMEMLOCK= of systemd-system.conf(5), "" if not set."""
-    paths = ["/etc/systemd/system.conf"]
-    if not root.is_file(paths[0]):
-        paths = ["/usr/lib/systemd/system.conf"]
-    for folder in ("/usr/lib/systemd/system.conf.d", "/etc/systemd/system.conf.d"):
-        paths += [f"{folder}/{name}" for name in root.names(folder) if name.endswith(".conf")]
+    named = (f"{folder}/system.conf" for folder in config_folders("systemd"))
+    main = [path for path in named if root.is_file(path)][:1]
     found = ""
-    for path in paths:
+    for path in [*main, *config_files(root, config_folders("systemd/system.conf.d"), ".conf")]:
         for line in root.text(path).splitlines():
             key, _, value = line.partition("=")
             if key.strip() == "DefaultLimitMEMLOCK":

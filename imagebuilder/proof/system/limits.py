@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.numbers import size_of, whole
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
@@ -19,8 +19,6 @@ LIMIT = re.compile(
     r"(?P<value>\S+))\s*$",
     re.MULTILINE,
 )
-SIZE = re.compile(r"(?P<count>\d+)(?P<unit>[KMGT]?)")
-UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 # What a program that computes may well need; shares of a node are large enough.
 LEAST_MEMORY, LEAST_PERCENT, LEAST_TASKS = 16 << 30, 800, 4096
 
@@ -39,10 +37,9 @@ def prove_session_limits(subject: Subject) -> Iterator[Finding]:
 
 
 def is_low(key: str, value: str) -> bool:
-    size = SIZE.fullmatch(value)
     if key == "CPUQuota":
         return whole(value.rstrip("%")) < LEAST_PERCENT if value[:-1].isdecimal() else False
     if key == "AllowedCPUs":
         return True
     least = LEAST_TASKS if key == "TasksMax" else LEAST_MEMORY
-    return size is not None and whole(size["count"]) << UNITS[size["unit"]] < least
+    return 0 <= size_of(value) < least

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.access.units import service_lines
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.numbers import size_of
 from imagebuilder.proof.services.confinement import LEAST
 from imagebuilder.proof.services.environment import MANAGER
 from imagebuilder.proof.subject import Subject
@@ -34,7 +34,6 @@ CAPABILITIES = {
     "CAP_NET_BIND_SERVICE": "sshd cannot listen on its port",
     "CAP_SYS_RESOURCE": "services whose limits are raised do not start",
 }
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 NEVER = ("", "infinity")
 JOURNAL = 1 << 30  # bytes of a node's memory
 REMOVE = "remove that line from {}"
@@ -108,7 +107,7 @@ def prove_limits(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
     least = [row for row in LEAST if row[0] != "LimitAS" or subject.expectations.devices]
     for key, lowest, why in least:
         line = lines.get(f"Default{key}")
-        if line and 0 <= size_of(line.value) < lowest and not sets(subject.root, unit, key):
+        if line and 0 <= soft_limit(line.value) < lowest and not sets(subject.root, unit, key):
             yield limited(unit, line, why)
     line = lines.get("DefaultLimitCPU")
     ends = line is not None and line.value.partition(":")[0] not in NEVER
@@ -129,10 +128,9 @@ def sets(root: Root, unit: LoadedUnit, key: str) -> bool:
     return any(name == key and value for name, value in lines)
 
 
-def size_of(value: str) -> int:
-    """The soft limit in `SOFT[:HARD]`, -1 if it is infinity or a share."""
-    found = re.fullmatch(r"(\d+)([KMGT]?)", value.partition(":")[0].strip())
-    return whole(found[1]) * UNITS[found[2]] if found else -1
+def soft_limit(value: str) -> int:
+    """That of `SOFT[:HARD]`, -1 if it is infinity or a share."""
+    return size_of(value.partition(":")[0])
 
 
 def prove_journal(subject: Subject) -> Iterator[Finding]:

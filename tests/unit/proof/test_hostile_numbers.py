@@ -13,7 +13,7 @@ from imagebuilder.image.proof import Finding, Level, Question, Result
 from imagebuilder.process import Word
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.kernel.words import prove_memory, prove_words
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.numbers import size_of, whole
 from imagebuilder.proof.privileges.prove import prove_privileges
 from imagebuilder.proof.prove import MOST_FINDINGS, REFUSED, answer_question, run_in
 from imagebuilder.proof.services.containers import prove_containers
@@ -31,6 +31,26 @@ class Directly:
 
     def words(self, argv: Sequence[Word]) -> list[Word]:
         return list(argv)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("512", 512),
+        ("512B", 512),
+        ("64M", 64 << 20),
+        (" 1.5G ", 3 << 29),
+        ("2 T", 2 << 40),
+        ("1E", 1 << 60),
+        ("infinity", -1),
+        ("50%", -1),
+        ("64m", -1),
+        ("1.G", -1),
+        (LONG, -1),
+    ],
+)
+def test_sizes_as_systemd_has_them(text: str, size: int) -> None:
+    assert size_of(text) == size
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,10 @@ def test_a_unit_that_is_not_there(tmp_path: Path) -> None:
          f"{UNIT}.d/50-x.conf": "[Service]\nLimitMEMLOCK=infinity\n"},
         {UNIT: SERVICE.replace("LimitMEMLOCK=infinity", ""),
          "/etc/systemd/system.conf.d/x.conf": "[Manager]\nDefaultLimitMEMLOCK=infinity\n"},
+        # The name decides which comes last, not the folder.
+        {UNIT: SERVICE.replace("LimitMEMLOCK=infinity", ""),
+         "/etc/systemd/system.conf.d/10-x.conf": "[Manager]\nDefaultLimitMEMLOCK=64K\n",
+         "/usr/lib/systemd/system.conf.d/90-x.conf": "[Manager]\nDefaultLimitMEMLOCK=infinity\n"},
         {UNIT: SERVICE.replace("DevicePolicy=closed", "").replace("DeviceAllow", "#DeviceAllow")},
         {UNIT: SERVICE.replace("User=compute", "User=root")},
         {UNIT: SERVICE.replace("User=compute", "DynamicUser=yes\nSupplementaryGroups=render")},
