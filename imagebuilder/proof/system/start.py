@@ -58,8 +58,6 @@ NEEDED = {
     "dbus.socket": "systemd's services cannot be reached over D-Bus",
 }
 INITS = ("init", "rdinit")
-DEBUG_SHELL = "systemd.debug_shell"
-SHELL = "debug-shell.service"
 # Options that set where to listen; other mentions of a port, as by a proxy, are no conflict.
 PORT = "PORT"
 LISTENS = re.compile(
@@ -100,14 +98,6 @@ def prove_start(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_stopped(subject, startup)
     yield from prove_masked(subject)
     yield from prove_words(subject)
-    shells = (word for word in kernel_words(subject.cmdline) if word.key == DEBUG_SHELL)
-    words = [word.text for word in shells if word.on]
-    if SHELL in startup.jobs or words:
-        yield SAY.fault(
-            "a root shell without a password runs on the console (debug-shell.service)",
-            Evidence(CMDLINE if words else place_of(startup, SHELL), said=" ".join(words)),
-            hint="remove systemd.debug_shell from the command line, or disable the unit",
-        )
 
 
 def prove_lines(subject: Subject, startup: Startup) -> Iterator[Finding]:
