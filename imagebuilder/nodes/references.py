@@ -35,6 +35,11 @@ def find_versions(tree: Tree, profile: str) -> tuple[str, ...]:
     return tuple(r.version for r in sorted(releases, key=lambda r: (tree.published(r), r)))
 
 
+def has_version(tree: Tree, profile: str, version: str) -> bool:
+    """Whether it is one of find_versions(), without a look at the others."""
+    return is_name(version) and tree.release(ReleaseName(profile, version)).is_dir()
+
+
 @dataclass(frozen=True)
 class Target:
     """Where a channel points: a version of its profile, or what is wrong with it, or neither."""
@@ -73,7 +78,7 @@ def find_version(tree: Tree, profile: str, channel: str) -> str:
 def find_release(tree: Tree, node: Node) -> str:
     """The version that nodes.yaml wants on a node; empty if it does not exist."""
     if node.version:
-        return node.version if node.version in find_versions(tree, node.profile) else ""
+        return node.version if has_version(tree, node.profile, node.version) else ""
     return find_version(tree, node.profile, node.channel)
 
 
@@ -115,10 +120,10 @@ def node_problem(tree: Tree, node: Node) -> Problem | None:
         hint = suggest(node.profile, profiles) or f"run imagebuilder publish {node.profile}"
         return Problem("profile", f"this tree has no release of {quote(node.profile)}", hint)
     if node.version:
-        versions = find_versions(tree, node.profile)
-        if node.version not in versions:
+        if not has_version(tree, node.profile, node.version):
             what = f"{node.profile} has no release {quote(node.version)} in this tree"
-            return Problem("version", what, f"available: {', '.join(versions)}")
+            known = ", ".join(find_versions(tree, node.profile))
+            return Problem("version", what, f"available: {known}")
     elif fault := read_channel(tree, node.profile, node.channel).fault:
         return Problem("channel", f"{fault.where} {fault.what}", fault.hint)
     elif not find_version(tree, node.profile, node.channel):
