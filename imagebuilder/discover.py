@@ -14,7 +14,6 @@ from datetime import datetime
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
-from imagebuilder.fleet.state import format_age
 from imagebuilder.image.types import find_image
 from imagebuilder.nodes.check import mac_problem, normal_mac
 from imagebuilder.nodes.evidence.dhcp_clients import DhcpClient, read_dhcp_clients
@@ -26,6 +25,7 @@ from imagebuilder.nodes.types import Nodes
 from imagebuilder.recipe.cards import Cards
 from imagebuilder.serve.ipxe import ARCHITECTURES
 from imagebuilder.tree import ReleaseName, Tree
+from imagebuilder.ui import format_age
 
 FIRST = ("node", "0")  # node1 follows
 NUMBERED = re.compile(r"(.*?)(\d{1,9})")

@@ -18,6 +18,8 @@ from imagebuilder.files import is_disk_full
 from imagebuilder.untrusted import MOST_LONG, fit, presentable
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from tqdm import tqdm
 
 TITLE_WIDTH = 34
@@ -298,6 +300,18 @@ def format_duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def format_age(age: timedelta) -> str:
+    """`12 s`, `5 min`, `3 h`, `9 days`.  A clock that runs ahead gives `0 s`."""
+    seconds = max(0, int(age.total_seconds()))
+    if seconds < 120:
+        return f"{seconds} s"
+    if seconds < 7200:
+        return f"{seconds // 60} min"
+    if seconds < 172_800:
+        return f"{seconds // 3600} h"
+    return f"{seconds // 86_400} days"
 
 
 def table(rows: Sequence[Sequence[str]], headers: Sequence[str] = ()) -> str:

@@ -22,11 +22,11 @@ from imagebuilder.decode import JsonFile, parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.fleet.ssh import Said, run_on
-from imagebuilder.fleet.state import format_age
 from imagebuilder.nodes.evidence.readings import LIMITS, parse_readings
 from imagebuilder.nodes.evidence.seen import AnyText, Seen
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
+from imagebuilder.ui import format_age
 from imagebuilder.untrusted import fit
 
 SECONDS = 20.0

@@ -11,11 +11,12 @@ from imagebuilder.digest import Json
 from imagebuilder.fleet.addresses import last_records
 from imagebuilder.fleet.health import Health, Verdict, read_health, reported_health
 from imagebuilder.fleet.silence import find_warnings
-from imagebuilder.fleet.state import Condition, NodeState, Observation, format_age
+from imagebuilder.fleet.state import Condition, NodeState, Observation
 from imagebuilder.fleet.status import observe
 from imagebuilder.nodes.evidence.seen import Seen
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
+from imagebuilder.ui import format_age
 
 ILL = (Verdict.MISSING, Verdict.WRONG, Verdict.DEGRADED)  # the worst first
 URGENT = (Condition.FAILED, *ILL, Condition.SILENT, Condition.BOOTING, Condition.UNKNOWN)

@@ -24,9 +24,9 @@ from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.overview import NodeView
 from imagebuilder.fleet.rollout.show import describe_status
 from imagebuilder.fleet.rollout.types import LiveRollout, RolloutStage, RolloutStatus
-from imagebuilder.fleet.state import Condition, format_age
+from imagebuilder.fleet.state import Condition
 from imagebuilder.tree import Tree
-from imagebuilder.ui import format_count
+from imagebuilder.ui import format_age, format_count
 from imagebuilder.untrusted import fit
 
 SHARE = 10  # after computing a shot, this many times as long is waited

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from imagebuilder.digest import Json
 from imagebuilder.nodes.evidence.seen import Seen
+from imagebuilder.ui import format_age
 
 # Longer than any boot takes: a report of a stage that is older says where the node stopped.
 BOOTING = timedelta(minutes=15)
@@ -156,18 +157,6 @@ def report_of(seen: Seen | None) -> Observation | None:
         return None
     at = datetime.fromisoformat(seen.last)
     return Observation("report", at, f"{seen.release}, stage {seen.stage}")
-
-
-def format_age(age: timedelta) -> str:
-    """`12 s`, `5 min`, `3 h`, `9 days`.  A clock that runs ahead gives `0 s`."""
-    seconds = max(0, int(age.total_seconds()))
-    if seconds < 120:
-        return f"{seconds} s"
-    if seconds < 7200:
-        return f"{seconds // 60} min"
-    if seconds < 172_800:
-        return f"{seconds // 3600} h"
-    return f"{seconds // 86_400} days"
 
 
 def summarise(states: Sequence[NodeState]) -> dict[Condition, int]:

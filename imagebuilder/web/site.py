@@ -18,7 +18,7 @@ import imagebuilder.report
 from imagebuilder import __version__
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.rollout.types import RolloutStatus
-from imagebuilder.fleet.state import Condition, format_age
+from imagebuilder.fleet.state import Condition
 from imagebuilder.image.diff import format_growth
 from imagebuilder.image.proof import Result
 from imagebuilder.nightly.page import add_words
@@ -26,6 +26,7 @@ from imagebuilder.nodes.types import NETCONSOLE_PORT
 from imagebuilder.report.standing import State
 from imagebuilder.templates import templates
 from imagebuilder.tree import CANDIDATE, STABLE, Tree
+from imagebuilder.ui import format_age
 from imagebuilder.web.act_client import ActClient
 from imagebuilder.web.action_journal import ActionState
 from imagebuilder.web.session import Sessions

@@ -7,10 +7,19 @@ import io
 import re
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
-from imagebuilder.ui import PoolProgress, Ui, format_amount, format_duration, format_size, table
+from imagebuilder.ui import (
+    PoolProgress,
+    Ui,
+    format_age,
+    format_amount,
+    format_duration,
+    format_size,
+    table,
+)
 
 
 class Terminal(io.StringIO):
@@ -255,3 +264,18 @@ def test_table_aligns_and_leaves_no_trailing_space() -> None:
     ]
     assert table([]) == ""
     assert table([], ["a"]) == "a"
+
+
+@pytest.mark.parametrize(
+    ("age", "text"),
+    [
+        (0, "0 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (7199, "119 min"),
+        (7200, "2 h"),
+        (172_800, "2 days"),
+    ],
+)
+def test_ages_are_read_at_a_glance(age: int, text: str) -> None:
+    assert format_age(timedelta(seconds=age)) == text

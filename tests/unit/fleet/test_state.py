@@ -12,7 +12,6 @@ from imagebuilder.fleet.state import (
     Observation,
     SshEvidence,
     derive_state,
-    format_age,
 )
 from imagebuilder.nodes.evidence.seen import Seen
 
@@ -94,18 +93,3 @@ def test_an_older_answer_says_nothing_of_a_newer_boot() -> None:
 def test_silence_from_the_start_is_unknown() -> None:
     state = derive_state("n", None, SshEvidence(None, NOW), "", NOW)
     assert (state.condition, state.release, state.evidence) == (Condition.UNKNOWN, "", ())
-
-
-@pytest.mark.parametrize(
-    ("age", "text"),
-    [
-        (0, "0 s"),
-        (119, "119 s"),
-        (120, "2 min"),
-        (7199, "119 min"),
-        (7200, "2 h"),
-        (172_800, "2 days"),
-    ],
-)
-def test_ages_are_read_at_a_glance(age: int, text: str) -> None:
-    assert format_age(timedelta(seconds=age)) == text
