@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from imagebuilder.errors import ImagebuilderError, InputError
-from imagebuilder.fleet.power import limited
+from imagebuilder.fleet.limited import run_limited
 from imagebuilder.fleet.select import fold
 from imagebuilder.process import check_tools
 from imagebuilder.untrusted import fit
@@ -29,6 +29,7 @@ SLURM_NODE = re.compile(
 )
 WORD = re.compile(r"[A-Z_]+")
 EVICTION = "20s"  # a look; work that takes longer to end is asked again
+KLOG = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ \S+\] ")  # what kubectl logs before it says why
 # Where a person's cluster is, unless it is at the usual place.
 SETTINGS = ("KUBECONFIG", "SLURM_CONF")
 
@@ -135,7 +136,7 @@ class SlurmNode:
 
 def read_slurm() -> dict[str, SlurmNode]:
     """Every node.  sinfo(1) has only those in partitions, and says `inval` of some drained ones."""
-    said = run_limited("slurm", ["scontrol", "--all", "--oneliner", "show", "node"])
+    said = run_scheduler("slurm", ["scontrol", "--all", "--oneliner", "show", "node"])
     return {
         match["name"]: SlurmNode(frozenset(WORD.findall(match["state"])), match["reason"] or "")
         for match in SLURM_NODE.finditer(said)
@@ -144,7 +145,7 @@ def read_slurm() -> dict[str, SlurmNode]:
 
 def change_slurm(names: Sequence[str], *words: str) -> str:
     where = names[0] if len(names) == 1 else "slurm"
-    return run_limited(where, ["scontrol", "update", f"NodeName={','.join(names)}", *words])
+    return run_scheduler(where, ["scontrol", "update", f"NodeName={','.join(names)}", *words])
 
 
 class KubernetesDrain:
@@ -163,22 +164,24 @@ class KubernetesDrain:
 def drain_kubernetes(name: str, reason: str) -> str:
     closed = ask_kubernetes(name, "{.spec.unschedulable}")
     if closed != "true":
-        run_limited(name, ["kubectl", "annotate", "--overwrite", "node", name, f"{NOTE}={reason}"])
-        run_limited(name, ["kubectl", "cordon", name])
+        run_scheduler(
+            name, ["kubectl", "annotate", "--overwrite", "node", name, f"{NOTE}={reason}"]
+        )
+        run_scheduler(name, ["kubectl", "cordon", name])
     options = ["--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={EVICTION}"]
-    run_limited(name, ["kubectl", "drain", name, *options])
+    run_scheduler(name, ["kubectl", "drain", name, *options])
     return ""
 
 
 def resume_kubernetes(name: str, reason: str) -> str:
     if ask_kubernetes(name, f"{{.metadata.annotations.{NOTE}}}") == reason:
-        run_limited(name, ["kubectl", "uncordon", name])
-        run_limited(name, ["kubectl", "annotate", "node", name, f"{NOTE}-"])
+        run_scheduler(name, ["kubectl", "uncordon", name])
+        run_scheduler(name, ["kubectl", "annotate", "node", name, f"{NOTE}-"])
     return ""
 
 
 def ask_kubernetes(name: str, path: str) -> str:
-    return run_limited(name, ["kubectl", "get", "node", name, "-o", f"jsonpath={path}"]).strip()
+    return run_scheduler(name, ["kubectl", "get", "node", name, "-o", f"jsonpath={path}"]).strip()
 
 
 @dataclass(frozen=True)
@@ -199,14 +202,14 @@ class ProgramDrain:
         tell_all(names, lambda name: self.call("resume", name, reason))
 
     def call(self, verb: str, name: str, reason: str) -> str:
-        run_limited(name, [self.program, verb, name, reason])
+        run_scheduler(name, [self.program, verb, name, reason])
         return ""
 
 
-def run_limited(where: str, argv: Sequence[str]) -> str:
-    """What a scheduler's program prints.  Raises PowerError."""
+def run_scheduler(where: str, argv: Sequence[str]) -> str:
+    """What a scheduler's program prints.  Raises WorkError."""
     env = {name: os.environ[name] for name in SETTINGS if name in os.environ}
-    return limited.run_limited(where, argv, env=env)
+    return run_limited(where, argv, env=env, noise=KLOG)
 
 
 def unknown_to(scheduler: str, names: Sequence[str], hint: str) -> InputError:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.errors import WorkError
 from imagebuilder.fleet import drain
 from imagebuilder.fleet.drain import KubernetesDrain
-from imagebuilder.fleet.power.protocol import PowerError
 from imagebuilder.fleet.rollout.show import render_rollout
 from imagebuilder.fleet.rollout.types import LiveRollout, RolloutStatus
 from tests.integration.kubernetes_server import Cluster, Pod, make_cluster, serving
@@ -86,11 +86,11 @@ def test_a_cluster_that_does_not_know_a_node_has_nothing_touched(
 ) -> None:
     before = world.tree.nodes_file.read_text()
     del cluster.nodes["n3"]
-    with pytest.raises(PowerError, match=r'^n3: kubectl failed: .*nodes "n3" not found'):
+    with pytest.raises(WorkError, match=r'^n3: kubectl failed: .*nodes "n3" not found'):
         world.start(order())
     cluster.port = 0
     Path(os.environ["KUBECONFIG"]).write_text(cluster.kubeconfig)
-    with pytest.raises(PowerError, match=r"kubectl failed: "):
+    with pytest.raises(WorkError, match=r"kubectl failed: "):
         world.start(order())
     assert world.tree.nodes_file.read_text() == before
     assert not any(line.startswith(("PATCH", "POST")) for line in cluster.asked)

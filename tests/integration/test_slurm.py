@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import InputError
+from imagebuilder.errors import InputError, WorkError
 from imagebuilder.fleet.drain import SlurmDrain
-from imagebuilder.fleet.power.protocol import PowerError
 from imagebuilder.fleet.rollout.show import render_rollout
 from imagebuilder.fleet.rollout.types import LiveRollout, RolloutStatus
 from tests.integration.slurm_room import SlurmRoom, slurm_room
@@ -123,7 +122,7 @@ def test_what_an_admin_says_of_a_node_stays(slurm: SlurmRoom) -> None:
         assert [slurm.state(name) for name in every[1:4]] == before
         assert slurm.state("n1") == f"IDLE+DRAIN {REASON}"
         slurm("scontrol", "update", "NodeName=n1", "Reason=n1 | broken\tfan [1]")
-        with pytest.raises(PowerError, match=r"^n5: .*Invalid node state specified"):
+        with pytest.raises(WorkError, match=r"^n5: .*Invalid node state specified"):
             drain.resume(every, REASON)  # it has no slurmd
         drain.resume(every, REASON)
         assert slurm.state("n1") == "IDLE+DRAIN n1 | broken\tfan"
@@ -142,10 +141,10 @@ def test_a_slurm_that_does_not_know_a_node_or_is_dead_has_nothing_touched(
     slurm.power_off("control")
     wait_until(lambda: not slurm("ss", "-Hltn", "sport = :6817"), "slurmctld runs on")
     dead = r"Unable to contact slurm controller \(connect failure\)"
-    with pytest.raises(PowerError, match=f"^slurm: scontrol failed: .*{dead}"):
+    with pytest.raises(WorkError, match=f"^slurm: scontrol failed: .*{dead}"):
         world.start(order())
     assert re.search(dead, drain.drain(["n1"], REASON)["n1"])
-    with pytest.raises(PowerError, match=dead):
+    with pytest.raises(WorkError, match=dead):
         drain.resume(["n1"], REASON)
     assert world.tree.nodes_file.read_text() == before
     assert not list(world.tree.path.glob("rollouts/*.json"))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from imagebuilder.fleet.power.limited import run_limited
+from imagebuilder.fleet.limited import run_limited
 from imagebuilder.fleet.power.protocol import PowerError
 
 
@@ -32,7 +32,7 @@ class CommandPower:
         return "on" in words if "on" in words or "off" in words else None
 
     def ask(self, command: Sequence[str], key: str) -> str:
-        """What the program prints.  Raises PowerError."""
+        """What the program prints.  Raises WorkError."""
         if not command:
             raise PowerError(
                 f"cannot be switched: `power: {key}` is not set",

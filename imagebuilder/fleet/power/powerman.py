@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from imagebuilder.fleet.power.limited import run_limited
+from imagebuilder.fleet.limited import run_limited
 
 
 @dataclass(frozen=True)

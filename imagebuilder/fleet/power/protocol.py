@@ -6,12 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from imagebuilder.errors import ImagebuilderError
-
-SECONDS = 60.0  # a BMC's first answer may take 40 s
+from imagebuilder.errors import WorkError
 
 
-class PowerError(ImagebuilderError):
+class PowerError(WorkError):
     """A node could not be switched, or its state could not be read."""
 
 
@@ -26,7 +24,7 @@ class Credentials:
 class PowerDriver(Protocol):
     """One node's power.
 
-    Every method has a time limit, of SECONDS for each answer, and raises PowerError.
+    Every method has a time limit, of SECONDS (limited.py) for each answer, and raises WorkError.
     """
 
     def on(self) -> None:

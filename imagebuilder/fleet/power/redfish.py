@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from imagebuilder.errors import HostError
-from imagebuilder.fleet.power.protocol import SECONDS, Credentials, PowerError, split_address
+from imagebuilder.fleet.limited import SECONDS
+from imagebuilder.fleet.power.protocol import Credentials, PowerError, split_address
 from imagebuilder.untrusted import fit
 
 if TYPE_CHECKING:

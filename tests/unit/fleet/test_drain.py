@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import HostError, InputError
+from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.fleet.drain import (
     KubernetesDrain,
     ProgramDrain,
@@ -16,7 +16,6 @@ from imagebuilder.fleet.drain import (
     choose_drainer,
     read_slurm,
 )
-from imagebuilder.fleet.power.protocol import PowerError
 
 REASON = "imagebuilder rollout gpu@2"
 # What Debian's Slurm prints (tests/integration/test_slurm.py), shortened.
@@ -83,7 +82,7 @@ def test_schedulers_have_to_know_the_nodes(top: Path) -> None:
         SlurmDrain().check(["idle", "n2", "n1"])
     (top / "nodes/n1").touch()
     KubernetesDrain().check(["n1"])
-    with pytest.raises(PowerError, match=r"^n2: kubectl failed: nodes n2 not found"):
+    with pytest.raises(WorkError, match=r"^n2: kubectl failed: nodes n2 not found"):
         KubernetesDrain().check(["n1", "n2"])
 
 
@@ -110,7 +109,7 @@ def test_a_program_of_the_site_says_what_still_runs(top: Path) -> None:
     assert drainer.drain(["n1"], REASON) == {"n1": f"{program} failed: n1 is busy: {REASON}"}
     drainer.resume(["n1"], REASON)
     program.write_text("#!/bin/sh\nexit 1\n")
-    with pytest.raises(PowerError):
+    with pytest.raises(WorkError):
         drainer.resume(["n1"], REASON)
     with pytest.raises(HostError, match="not installed"):
         choose_drainer("no-such-scheduler")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import InputError
-from imagebuilder.fleet.power import limited
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.fleet import limited
 from imagebuilder.fleet.power.choose import choose_drivers, load_credentials
 from imagebuilder.fleet.power.command import CommandPower
 from imagebuilder.fleet.power.ipmi import Ipmi
@@ -148,7 +148,7 @@ def test_a_password_is_in_no_argument_and_in_no_message(
     assert bmc.is_on() is True
     assert "-H 10.0.0.9 -p 6230 -U admin -E power status" in told.read_text()
     assert SECRET not in told.read_text() + repr(bmc)
-    with pytest.raises(PowerError, match="n1: ipmitool failed: Error: Unable to") as caught:
+    with pytest.raises(WorkError, match="n1: ipmitool failed: Error: Unable to") as caught:
         Ipmi("n1", "10.0.0.9", Credentials("admin", f"{SECRET}-wrong")).on()
     assert SECRET not in str(caught.value)
 
@@ -172,7 +172,7 @@ def test_a_bmc_has_an_address_of_either_kind(address: str, host: str, port: str,
 
 def test_what_a_bmc_says_moves_no_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path / "bin", "ipmitool", "printf 'a\\033[2Jb\\rc'; exit 1", monkeypatch)
-    with pytest.raises(PowerError) as caught:
+    with pytest.raises(WorkError) as caught:
         Ipmi("n1", "10.0.0.9", Credentials("admin", "x")).on()
     assert caught.value.faults[0].what == "ipmitool failed: ab / c"
 
@@ -180,7 +180,7 @@ def test_what_a_bmc_says_moves_no_cursor(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_program_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited, "SECONDS", 0.2)
     program(tmp_path / "bin", "powerman", "exec sleep 60", monkeypatch)
-    with pytest.raises(PowerError, match=r"n1: powerman did not end within 0\.2 s"):
+    with pytest.raises(WorkError, match=r"n1: powerman did not end within 0\.2 s"):
         Powerman("n1", "").on()
 
 
@@ -242,4 +242,4 @@ def test_one_that_fails_delays_and_stops_nobody() -> None:
     bad = CommandPower("b", ("false",), (), ())
     found = switch_all({"b": bad, "a": good}, lambda driver: driver.on())
     assert found["a"] is None
-    assert isinstance(found["b"], PowerError)
+    assert isinstance(found["b"], WorkError)

@@ -14,7 +14,6 @@ import pytest
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.fleet.health import Verdict
-from imagebuilder.fleet.power.protocol import PowerError
 from imagebuilder.fleet.rollout.journal import (
     ABORT,
     PAUSE,
@@ -218,7 +217,7 @@ def test_a_scheduler_that_is_silent_once_is_asked_again(world: RolloutWorld) -> 
     (world.sim / "nodes/n1/silent").touch()
     (world.sim / "nodes/n3/silent").touch()
     (world.sim / "nodes/n3/jobs").write_text("1\n2\n3\n")  # it is the last
-    with pytest.raises(PowerError, match="the scheduler is silent"):
+    with pytest.raises(WorkError, match="the scheduler is silent"):
         world.run().go(world.start(order(batch="100%")))
     resumed_by_then = (world.sim / "resumed").read_text().split()
     assert {*resumed_by_then} == {"n1", "n2", "n4"}

@@ -6,29 +6,35 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from imagebuilder.fleet.power.protocol import SECONDS, PowerError
+from imagebuilder.errors import WorkError
 from imagebuilder.process import check_tools, run
 from imagebuilder.untrusted import clean
 
+SECONDS = 60.0  # a BMC's first answer may take 40 s
 LINES = 3
-KLOG = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ \S+\] ")  # what kubectl logs before it says why
 
 
 def run_limited(
-    node: str, argv: Sequence[str], *, env: Mapping[str, str] | None = None, hint: str = ""
+    node: str,
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    hint: str = "",
+    noise: re.Pattern[str] | None = None,
 ) -> str:
-    """What a program prints.  Raises PowerError when it fails or takes longer than SECONDS.
+    """What a program prints.  Raises WorkError when it fails or takes longer than SECONDS.
 
     The message has its last lines and its name, but no argument: some programs take passwords.
+    Lines that begin with `noise` are left out of it, unless there are no others.
     """
     check_tools(argv[0])
     done = run(argv, env=env, seconds=SECONDS, check=False)
     if done.late:
-        raise PowerError(f"{argv[0]} did not end within {SECONDS:g} s", where=node, hint=hint)
+        raise WorkError(f"{argv[0]} did not end within {SECONDS:g} s", where=node, hint=hint)
     if done.status != 0:
         lines = (done.stderr or done.stdout).strip().splitlines()
-        last = [line for line in lines if not KLOG.match(line)] or lines
+        last = [line for line in lines if not (noise and noise.match(line))] or lines
         said = " / ".join(map(clean, last[-LINES:]))
         what = f"{argv[0]} failed: {said or f'exit status {done.status}'}"
-        raise PowerError(what, where=node, hint=hint)
+        raise WorkError(what, where=node, hint=hint)
     return done.stdout
