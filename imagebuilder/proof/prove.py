@@ -33,6 +33,7 @@ from imagebuilder.proof.secrets.prove import prove_secrets
 from imagebuilder.proof.services.prove import prove_services
 from imagebuilder.proof.subject import RootReader, RunInImage, Subject
 from imagebuilder.proof.system.prove import prove_system
+from imagebuilder.proof.unanswered import REFUSED
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import Root
 from imagebuilder.sandbox import Sandbox
@@ -56,7 +57,6 @@ QUESTIONS: tuple[tuple[Question, Callable[[Subject], Iterable[Finding]]], ...] =
 # They mostly wait for programs and for files.
 THREADS = 6
 MOST_FINDINGS = 2000  # of a question; a unit may have 20,000 paths, and each a finding
-REFUSED = 126  # as sh(1) has it for what cannot be executed
 # These run programs one after the other, which take long: asked first, they do it while the others
 # take the interpreter.
 FIRST = (Question.PYTHON, Question.FALLBACK, Question.SERVICES)

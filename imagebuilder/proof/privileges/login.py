@@ -6,13 +6,17 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice, product
 
 from imagebuilder.proof.privileges.accounts import find_logins
 from imagebuilder.proof.privileges.searched import who_adds
 from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import RunInImage
+from imagebuilder.proof.unanswered import why_unanswered
 from imagebuilder.root import Root
 
 SSHD = "/usr/sbin/sshd"
@@ -22,21 +26,27 @@ ADDRESS = re.compile(
 )
 # Reserved for documentation (RFC 5737), so no rule matches it.
 SOMEWHERE = "203.0.113.1"
-# With a temporary key, because sshd needs a host key and an image has none.
+# With a temporary key, because sshd needs a host key and an image has none.  For each word of a
+# line, sshd allocates as much as the rest of the line: a line of 200 kB would take 3.6 GB.
 EFFECTIVE = """\
 mkdir -p /run/sshd
 ssh-keygen -q -t ed25519 -N '' -f /tmp/host-key >/dev/null </dev/null
-for from in $1; do
-  for user in $2; do
-    echo "account $user"
-    /usr/sbin/sshd -T -h /tmp/host-key -C "user=$user,host=host,addr=$from,laddr=$from,lport=22"
-  done
+ulimit -v 524288
+while [ $# -gt 1 ]; do
+  printf 'account %s\\n' "$2"
+  /usr/sbin/sshd -T -h /tmp/host-key -C "user=$2,host=host,addr=$1,laddr=$1,lport=22"
+  shift 2
 done
 """
+# Combinations of an account and an address; sshd takes some milliseconds for each, and reads its
+# whole configuration again, of which it may read so many characters.
+MOST_ASKED, ASKED_AT_ONCE = 1000, 100
+MOST_PARSED = 64 << 20
 TRUST = ("/etc/hosts.equiv", "/etc/ssh/shosts.equiv")
 REPORTED = "passwordauthentication"  # among all settings
 # Printed on one line for each name.
 LISTS = ("allowusers", "allowgroups", "denyusers", "denygroups")
+BLOCK = re.compile(r"^account ", re.MULTILINE)
 KEY = re.compile(r"^[^#\n]*\b(ssh-|ecdsa-|sk-)[\w.@-]{1,64}[ \t]+AAAA", re.MULTILINE)
 
 
@@ -62,17 +72,20 @@ def find_ways_in(
     homes = find_logins(root)
     if root.lies(SSHD):
         seen: dict[str, list[str]] = {}
+        unknown: dict[str, list[str]] = {}
         for settings in sshd_settings(root, run, sorted(homes)):
             if REPORTED not in settings.values:
-                who = settings.account
-                gains = f"sshd does not report its settings for {who}: who may log in is unknown"
-                gains += f" ({settings.error})" if settings.error else ""
-                yield Privilege(Opening.NEVER, who, CONFIG, gains)
+                unknown.setdefault(settings.error, []).append(settings.account)
                 continue
             yield from with_passwords(root, settings)
             for path in key_files(root, settings, homes[settings.account]):
                 seen.setdefault(path, []).append(settings.account)
             yield from find_open_keys(root, settings, homes[settings.account], entries)
+        for error, accounts in unknown.items():
+            who = some(dict.fromkeys(accounts))
+            gains = f"sshd does not report its settings for {who}: who may log in is unknown"
+            gains += f" ({error})" if error else ""
+            yield Privilege(Opening.NEVER, who, CONFIG, gains)
         for path, accounts in seen.items():
             who = ", ".join(dict.fromkeys(accounts))
             yield Privilege(Opening.KEYS, path, path, f"keys in {path} may log in as {who}")
@@ -85,12 +98,32 @@ def find_ways_in(
 
 
 def sshd_settings(root: Root, run: RunInImage, accounts: list[str]) -> list[SshdSettings]:
-    """The effective settings of each account, from anywhere and from each address with a rule."""
+    """The effective settings of each account, from anywhere and from each address with a rule.
+
+    Those that sshd was not asked for, or did not answer for, have an `error`.
+    """
     texts = [root.text(path) for path in (CONFIG, *root.glob(f"{FOLDER}/*.conf"))]
     addresses = dict.fromkeys((SOMEWHERE, *(a for text in texts for a in ADDRESS.findall(text))))
-    done = run(["sh", "-c", EFFECTIVE, "sh", " ".join(addresses), " ".join(accounts)])
-    found: list[SshdSettings] = []
-    for block in done.stdout.split("account ")[1:]:
+    most = min(MOST_ASKED, MOST_PARSED // max(1, sum(map(len, texts))))
+    every = product(addresses, accounts)
+    pairs = list(islice(every, most))
+    found: dict[tuple[object, ...], SshdSettings] = {}
+    for start in range(0, len(pairs), ASKED_AT_ONCE):
+        for one in ask_sshd(run, pairs[start : start + ASKED_AT_ONCE]):
+            found[one.account, one.error, frozenset(one.values.items())] = one
+    # As many as there are accounts: each is among them if it was not asked from everywhere.
+    rest = dict.fromkeys(account for _, account in islice(every, len(accounts)))
+    why = f"only {most} combinations of an account with an address of a rule were examined"
+    return [*found.values(), *(SshdSettings(account, {}, why) for account in rest)]
+
+
+def ask_sshd(run: RunInImage, pairs: list[tuple[str, str]]) -> Iterator[SshdSettings]:
+    """The settings for some pairs of an address and an account, which must fit into one command."""
+    done = run(["sh", "-c", EFFECTIVE, "sh", *chain.from_iterable(pairs)])
+    said = done.stderr.strip().splitlines()
+    why = why_unanswered(done) or (said[-1].strip() if said else "")
+    lacking = Counter(account for _, account in pairs)
+    for block in BLOCK.split(done.stdout)[1:]:
         account, *lines = block.splitlines()
         values: dict[str, str] = {}
         for key, _, value in (line.partition(" ") for line in lines):
@@ -98,10 +131,11 @@ def sshd_settings(root: Root, run: RunInImage, accounts: list[str]) -> list[Sshd
             name = key.lower()
             before = f"{values[name]} " if name in LISTS and name in values else ""
             values[name] = f"{before}{value}"
-        said = done.stderr.strip().splitlines()
-        error = said[-1].strip() if said and REPORTED not in values else ""
-        found.append(SshdSettings(account, values, error))
-    return found
+        if lacking[account]:
+            lacking[account] -= 1
+            yield SshdSettings(account, values, "" if REPORTED in values else why)
+    for account in +lacking:
+        yield SshdSettings(account, {}, why)
 
 
 def with_passwords(root: Root, settings: SshdSettings) -> Iterator[Privilege]:

@@ -15,9 +15,10 @@ from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.kernel.words import prove_memory, prove_words
 from imagebuilder.proof.numbers import size_of, whole
 from imagebuilder.proof.privileges.prove import prove_privileges
-from imagebuilder.proof.prove import MOST_FINDINGS, REFUSED, answer_question, run_in
+from imagebuilder.proof.prove import MOST_FINDINGS, answer_question, run_in
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.system.prove import prove_system
+from imagebuilder.proof.unanswered import REFUSED
 from tests.unit.proof.trees import make_tree, subject
 
 LONG = "9" * 5000

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -233,7 +234,7 @@ def test_why_sshd_reports_nothing(tmp_path: Path) -> None:
     root = make_tree(tmp_path, {**ACCOUNTS, "/usr/sbin/sshd": Program()})
     run = Sandbox({"sh -c": Completed(1, "account me\n", "debug\nX set without Y\n")})
     (found,) = find_ways_in(root, run, {})
-    assert found.gains.endswith("who may log in is unknown (X set without Y)")
+    assert found.gains.endswith("for me, root: who may log in is unknown (X set without Y)")
 
 
 SSHD = """\
@@ -256,6 +257,8 @@ def ways_in(
     entries: Mapping[str, os.stat_result] | None = None,
 ) -> list[Privilege]:
     root = make_tree(tmp_path, {**ACCOUNTS, "/usr/sbin/sshd": Program(), **files})
+    silent = (name for name in ("me", "root") if f"account {name}\n" not in said)
+    said += "".join(f"account {name}\npasswordauthentication no\n" for name in silent)
     run = Sandbox({"sh -c": Completed(0, said, "")})
     return list(find_ways_in(root, run, entries or {}))
 
@@ -289,7 +292,72 @@ def test_a_rule_for_an_address_is_asked_from_there(tmp_path: Path) -> None:
     root = make_tree(tmp_path, {**ACCOUNTS, **files})
     sandbox = Sandbox({"sh -c": Completed(0, "", "")})
     list(find_ways_in(root, sandbox, {}))
-    assert sandbox.asked[0][-2:] == ("203.0.113.1 10.1.2.0", "me root")
+    asked = ("203.0.113.1", "me", "203.0.113.1", "root", "10.1.2.0", "me", "10.1.2.0", "root")
+    assert sandbox.asked[0][4:] == asked
+
+
+PASSWD_LINE = "{0}:x:{1}:{1}::/home/{1}:/bin/sh\n"
+
+
+def answer_for_each(argv: Sequence[str], *, seconds: int = 60) -> Completed:
+    assert seconds
+    words = argv[5::2]
+    return Completed(
+        0, "".join(f"account {name}\npasswordauthentication yes\n" for name in words), ""
+    )
+
+
+def test_accounts_are_asked_for_in_commands_that_the_kernel_takes(tmp_path: Path) -> None:
+    names = [f"user{number:06}" for number in range(950)]
+    passwd = "".join(PASSWD_LINE.format(name, 1000) for name in names)
+    root = make_tree(tmp_path, {"/etc/passwd": passwd, "/usr/sbin/sshd": Program()})
+    asked: list[Sequence[str]] = []
+
+    def answer(argv: Sequence[str], *, seconds: int = 60) -> Completed:
+        asked.append(argv)
+        return answer_for_each(argv, seconds=seconds)
+
+    found = list(find_ways_in(root, answer, {}))
+    assert [one.name for one in found if one.opening is Opening.PASSWORDS] == names
+    assert len(asked) > 1
+    assert max(map(len, asked)) < 1000
+
+
+@pytest.mark.parametrize(("accounts", "addresses"), [(20_000, 0), (1, 12_000)])
+def test_accounts_that_sshd_is_not_asked_for_are_named(
+    tmp_path: Path, accounts: int, addresses: int
+) -> None:
+    passwd = "".join(PASSWD_LINE.format(f"user{n:06}", n) for n in range(accounts))
+    rules = "".join(f"Match Address 10.{n // 250}.{n % 250}.0/24\n" for n in range(addresses))
+    files: Mapping[str, Content] = {
+        "/etc/passwd": passwd,
+        "/usr/sbin/sshd": Program(),
+        "/etc/ssh/sshd_config": rules,
+    }
+    found = list(find_ways_in(make_tree(tmp_path, files), answer_for_each, {}))
+    (unknown,) = (one for one in found if one.opening is Opening.NEVER)
+    assert ("and 18997 more" if accounts > 1 else "for user000000") in unknown.gains
+    assert re.search(r"who may log in is unknown \(only \d{3,4} combinations of", unknown.gains)
+
+
+def test_an_account_with_a_blank_in_its_name(tmp_path: Path) -> None:
+    passwd = PASSWD_LINE.format("a b", 1000)
+    root = make_tree(tmp_path, {"/etc/passwd": passwd, "/usr/sbin/sshd": Program()})
+    (found,) = find_ways_in(root, answer_for_each, {})
+    assert found.gains == "a b may log in over ssh with a password"
+
+
+@pytest.mark.parametrize(
+    ("done", "why"),
+    [
+        (Completed(126, "", "sh: Argument list too long"), "sh: Argument list too long"),
+        (Completed(124, "account me\n", "", late=True), "it did not end in time"),
+    ],
+)
+def test_sshd_without_an_answer(tmp_path: Path, done: Completed, why: str) -> None:
+    root = make_tree(tmp_path, {**ACCOUNTS, "/usr/sbin/sshd": Program()})
+    (found,) = find_ways_in(root, Sandbox({"sh -c": done}), {})
+    assert found.gains.endswith(f"for me, root: who may log in is unknown ({why})")
 
 
 def owned(mode: int, owner: int = 0) -> os.stat_result:
