@@ -28,6 +28,7 @@ from imagebuilder.proof.access.udev import (
 from imagebuilder.proof.access.units import FOLDERS, find_unit
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.recipe.expectations import Device
 from imagebuilder.root import Root
 
@@ -147,6 +148,8 @@ def prove_rules(subject: Subject) -> Iterator[Finding]:
             )
     if subject.root.is_file(UDEVADM):
         done = subject.run([UDEVADM, "verify", "--no-summary", "--no-style"])
+        unread = "whether udev accepts its rules"
+        yield from prove_answered(SAY, done, unread, Evidence(UDEVADM, said="udevadm verify"))
         for path, what in REFUSED.findall(done.stdout + done.stderr):
             hint = "correct it; udevadm verify in the image shows the error"
             yield SAY.fault(f"udev rejects a line of {path}: {what}", Evidence(path), hint=hint)

@@ -21,6 +21,7 @@ from imagebuilder.proof.libraries.runtimes import prove_releases, prove_runtimes
 from imagebuilder.proof.libraries.search import PYTHON, Search, read_files
 from imagebuilder.proof.quotes import split_words
 from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.recipe.engines import find_engine
 
 # sh: each library's name, the loader's output for it, and its status.  The loader maps libraries
@@ -182,6 +183,7 @@ def prove_loads(
             hint="see the log of the sandbox; the image needs `sh`",
         )
         return
+    yield from prove_answered(SAY, done, "whether all declared libraries load", Evidence(loader))
     wrong = {library: lines for library, lines in answers.items() if lines}
     for library, lines in wrong.items():
         if any(name in lines[0] for name in known):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from re import fullmatch, search
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.process import Completed
 from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.config import config_folders
 from imagebuilder.proof.services import SAY
@@ -23,6 +24,7 @@ from imagebuilder.proof.services.selectors import (
     target_of,
 )
 from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.unanswered import prove_answered
 
 PYTHON = "PYTHONPATH"
 SEARCH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
@@ -181,8 +183,11 @@ def prove_search(
         what = f"{SEARCH}={variable.value} makes {unit} load {found} instead of {path}"
         where = (variable.evidence(SEARCH), Evidence(found))
         yield SAY.fault(what, *where, hint=REMOVE)
-    plain = resolved(subject, programs, {})
-    changed = resolved(subject, programs, {SEARCH: variable.value})
+    runs = [run_ldd(subject, programs, each) for each in ({}, {SEARCH: variable.value})]
+    for done in runs:
+        unread = f"which libraries {SEARCH} makes {unit} load"
+        yield from prove_answered(SAY, done, unread, variable.evidence(SEARCH))
+    plain, changed = ({m["name"]: m["path"] for m in RESOLVED.finditer(d.stdout)} for d in runs)
     others = {n: path for n, path in changed.items() if n in plain and plain[n] != path}
     declared = {posixpath.basename(path) for path in subject.expectations.libraries}
     for name, path in ((n, p) for n, p in others.items() if n not in declared):
@@ -206,10 +211,7 @@ def replaced(subject: Subject, folders: Sequence[str]) -> Iterator[tuple[str, st
             yield path, found
 
 
-def resolved(
-    subject: Subject, programs: Sequence[str], environment: Mapping[str, str]
-) -> dict[str, str]:
-    """The file that the loader finds for each library of some programs."""
+def run_ldd(subject: Subject, programs: Sequence[str], environment: Mapping[str, str]) -> Completed:
+    """What the loader finds for each library of some programs."""
     assignments = [f"{name}={value}" for name, value in environment.items()]
-    output = subject.run(["env", *assignments, "ldd", *programs]).stdout
-    return {found["name"]: found["path"] for found in RESOLVED.finditer(output)}
+    return subject.run(["env", *assignments, "ldd", *programs])

@@ -31,6 +31,7 @@ from imagebuilder.proof.privileges.sudo import SUDO, find_sudo
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup
+from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.root import Root
 
 DAY = 86_400
@@ -139,6 +140,8 @@ def prove_greetings(subject: Subject, users: list[str]) -> Iterator[Finding]:
             continue
         client = "SSH_CLIENT=203.0.113.1 1 22"
         done = subject.run(["env", "-i", f"HOME={home}", client, shell, "-c", ":"])
+        unread = f"what a command of {name} over ssh prints first"
+        yield from prove_answered(SAY, done, unread, Evidence(shell, said=f"{shell} -c :"))
         said = next(iter(done.stdout.strip().splitlines()), "")[:SHOWN]
         if done.status == 0 and said:
             what = f"every command of {name} over ssh prints {said!r} first: rsync and scp refuse "

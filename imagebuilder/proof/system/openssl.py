@@ -16,6 +16,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.process import Completed
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.root import Root
 
 OPENSSL = "/usr/bin/openssl"
@@ -46,11 +47,11 @@ def prove_openssl(subject: Subject) -> Iterator[Finding]:
     """A fault if OpenSSL fails with its settings, and works without them."""
     if not subject.root.is_file(OPENSSL):
         return
-    failed = {
-        what: done
-        for what, words in NEEDED.items()
-        if fails(done := subject.run([OPENSSL, *words]))
-    }
+    answers = {what: subject.run([OPENSSL, *words]) for what, words in NEEDED.items()}
+    for done in answers.values():
+        if done.late:
+            yield from prove_answered(SAY, done, "whether OpenSSL works", Evidence(OPENSSL))
+    failed = {what: done for what, done in answers.items() if fails(done)}
     alone = [subject.run(["env", WITHOUT, OPENSSL, *NEEDED[what]]) for what in failed]
     path = settings_of(subject) if failed else None
     if path is None or any(done.status for done in alone) or names_others(subject.root, path):

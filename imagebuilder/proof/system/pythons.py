@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.unanswered import prove_answered
 
 # For each script a line: [[line, module] ...], or [[line, "", message]] if it is no Python.  A
 # module that not every version has is imported in a `try`.  Who changes sys.path may have more, and
@@ -84,8 +85,10 @@ def prove_python_scripts(subject: Subject, scripts: Iterable[PythonScript]) -> I
         words = ["env", *variables, *interpreter, "-W", "ignore", "-c", CHECK]
         for some in batches(group):
             asked = json.dumps([(script.path, script.text) for script in some])
-            answers = subject.run([*words, asked]).stdout.splitlines()
-            for script, answer in zip(some, answers, strict=False):
+            done = subject.run([*words, asked])
+            unread = f"whether Python understands {some[0].said}"
+            yield from prove_answered(SAY, done, unread, Evidence(some[0].path))
+            for script, answer in zip(some, done.stdout.splitlines(), strict=False):
                 yield from prove_answer(script, answer)
 
 

@@ -85,7 +85,7 @@ def test_more_scripts_than_one_argument_takes(tmp_path: Path) -> None:
     assert [what.rpartition(" ")[2] for what in found] == [f"gone_{number}" for number in range(7)]
 
 
-def test_an_interpreter_that_cannot_run_says_nothing(tmp_path: Path) -> None:
+def test_an_interpreter_that_is_missing_says_nothing(tmp_path: Path) -> None:
     asked = subject(tmp_path, run=Sandbox())
     script = PythonScript("/x", "", SAID, ("/usr/bin/python3",), "", matters=True)
     assert list(prove_python_scripts(asked, [script])) == []
