@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.access.units import FOLDERS, UnitSettings
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.quotes import split_words
 from imagebuilder.proof.subject import Subject
 
@@ -214,7 +215,7 @@ def parse_log(text: str) -> tuple[frozenset[str], dict[str, str], tuple[Complain
         if (job := JOB.search(line)) and started == 1:
             jobs.add(job["unit"])
         message = MESSAGE.fullmatch(line)
-        if message is None or int(message["priority"]) % 8 > WARNING:
+        if message is None or whole(message["priority"]) % 8 > WARNING:
             continue
         what, where = message["what"], message["file"] or message["unit"]
         if lost := DROPPED.search(what):

@@ -19,6 +19,7 @@ STATUS = "/var/lib/dpkg/status"
 DIVERSIONS = "/var/lib/dpkg/diversions"
 FORM = "${db:Status-Abbrev} ${Package}:${Architecture} ${Version} ${Installed-Size} .\\n"
 LIST_PACKAGES = ("dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\\n")
+SIZE = re.compile(r"[0-9]{1,18}")
 # A line of the status file's Conffiles: the path, the shipped file's checksum, flags.
 CONFFILE = re.compile(r"(/.+?) ([0-9a-f]{32})((?: [a-z-]+)*)")
 
@@ -28,7 +29,9 @@ def find_installed(workspace: Workspace) -> Mapping[str, Installed]:
     rows = [line.split() for line in shown.splitlines()]
     # Installed-Size is in KiB and optional (deb-control(5)).
     return {
-        row[1]: Installed(row[2], int(row[3]) * 1024 if row[3].isdigit() else 0, row[0] == "ii")
+        row[1]: Installed(
+            row[2], int(row[3]) * 1024 if SIZE.fullmatch(row[3]) else 0, row[0] == "ii"
+        )
         for row in rows
     }
 

@@ -27,6 +27,7 @@ from imagebuilder.recipe.rules import PACKAGE
 # required as well, but only those the archive has: make_repository() gives it the locked ones.
 FIRST = ("?essential", "apt")
 LINE = re.compile(r"'([^']+)' (\S+) (\d+)")
+SIZE = re.compile(r"[0-9]{1,18}")
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.:~_-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 # The fields by which apt recognises an installed package in the archive (VersionHash in
@@ -190,7 +191,7 @@ def locked_package(apt: Apt, offer: Offer, stanza: Stanza) -> LockedPackage:
     sha256, size = stanza.get("SHA256", ""), stanza.get("Size", "")
     kibibytes = stanza.get("Installed-Size", "")
     words = (offer.name, offer.version, offer.architecture)
-    if not all(map(SAFE.fullmatch, words)) or not size.isdigit():
+    if not all(map(SAFE.fullmatch, words)) or not SIZE.fullmatch(size):
         raise WorkError(f"the record of {offer.name!r} {offer.version!r} is malformed")
     if not SHA256.fullmatch(sha256):
         raise WorkError(
@@ -205,7 +206,7 @@ def locked_package(apt: Apt, offer: Offer, stanza: Stanza) -> LockedPackage:
         size=int(size),
         path=relative(stanza["Filename"]),
         source=source_of(apt, offer),
-        installed=int(kibibytes) * 1024 if kibibytes.isdigit() else 0,
+        installed=int(kibibytes) * 1024 if SIZE.fullmatch(kibibytes) else 0,
     )
 
 

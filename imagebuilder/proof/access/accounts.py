@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from imagebuilder.proof.numbers import whole
 from imagebuilder.root import Root
 
 LIMITS = "/etc/security"
+# Where the ids are in a line.
+IDS = {"/etc/passwd": (2, 3), "/etc/group": (2,)}
 UNLIMITED = ("unlimited", "infinity", "-1")
 
 
@@ -49,8 +52,13 @@ def fields(root: Root, path: str, many: int) -> Iterator[list[str]]:
     """The lines of a table that have `many` fields (passwd(5), group(5))."""
     for line in root.text(path).splitlines():
         found = line.split(":")
-        if len(found) == many:
+        if len(found) == many and has_numbers(path, found):
             yield found
+
+
+def has_numbers(path: str, line: Sequence[str]) -> bool:
+    """Whether the ids in a line of passwd or group are numbers; the C library skips others."""
+    return all(whole(line[place]) >= 0 for place in IDS.get(path, ()))
 
 
 @dataclass(frozen=True)

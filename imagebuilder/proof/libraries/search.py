@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from imagebuilder.elf import AARCH64, X86_64, Needs, read_needs
+from imagebuilder.proof.includes import read_including
 from imagebuilder.root import Root
 
 # ld.so loads nothing below these; other questions check modules and firmware (some are ELF files).
@@ -26,7 +27,6 @@ NO_ELF = frozenset(
 TRIPLETS = {X86_64: "x86_64-linux-gnu", AARCH64: "aarch64-linux-gnu"}
 HWCAPS = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
 PYTHON = ("site-packages", "dist-packages")
-MOST_INCLUDES = 100
 
 
 @dataclass(frozen=True)
@@ -160,16 +160,21 @@ def expanded(folder: str, of: str, machine: int) -> str:
     return posixpath.normpath(folder)
 
 
-def configured(root: Root, path: str, depth: int = 0) -> Iterator[str]:
-    """The folders of an ld.so.conf(5) and of what it includes."""
-    if depth > MOST_INCLUDES:
-        return
-    for line in root.text(path).splitlines():
-        words = line.partition("#")[0].split()
-        if words[:1] == ["include"]:
-            for pattern in words[1:]:
-                whole = posixpath.join(posixpath.dirname(path), pattern)
-                for one in root.glob(whole):
-                    yield from configured(root, one, depth + 1)
-        elif words and words[0].startswith("/"):
-            yield words[0]
+def configured(root: Root, first: str) -> Iterator[str]:
+    """The folders of an ld.so.conf(5) and of what it includes, each file once."""
+
+    def lines_of(path: str) -> Iterator[tuple[str, list[str]]]:
+        for line in root.text(path).splitlines():
+            if words := line.partition("#")[0].split():
+                yield path, words
+
+    def included(line: tuple[str, list[str]]) -> list[str] | None:
+        path, (word, *patterns) = line
+        if word != "include":
+            return None
+        folder = posixpath.dirname(path)
+        return [one for each in patterns for one in root.glob(posixpath.join(folder, each))]
+
+    for _, (word, *_) in read_including(first, lines_of, included):
+        if word.startswith("/"):
+            yield word

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from imagebuilder.proof.access.accounts import has_numbers
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.root import Root
@@ -22,7 +23,7 @@ def rows(root: Root, path: str, fewest: int) -> Iterator[tuple[int, list[str]]]:
     """The lines of a table, with their numbers."""
     for number, line in enumerate(root.text(path).splitlines(), 1):
         fields = line.split(":")
-        if len(fields) >= fewest:
+        if len(fields) >= fewest and has_numbers(path, fields):
             yield number, fields
 
 
@@ -61,4 +62,4 @@ def find_logins(root: Root) -> dict[str, str]:
 
 
 def group_names(root: Root) -> dict[int, str]:
-    return {whole(f[2]): f[0] for _, f in rows(root, GROUP, 4) if f[2].isdecimal()}
+    return {whole(f[2]): f[0] for _, f in rows(root, GROUP, 4)}

@@ -16,7 +16,7 @@ from imagebuilder.proof.access.udev import read_rules
 from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.accounts import GROUP, PASSWD, rows
-from imagebuilder.proof.privileges.sudo import MAIN, joined_lines, lines_of, read_sudoers
+from imagebuilder.proof.privileges.sudo import joined_lines, lines_of, read_sudoers
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.sysctl import read_sysctl
@@ -71,7 +71,7 @@ def is_roots(line: str) -> bool:
 
 def find_search_folders(root: Root) -> Iterator[SearchFolder]:
     """The folders of sudo's, cron's and root's PATH, and those of the loader (ld.so.conf(5))."""
-    for line in read_sudoers(root, MAIN, set()):
+    for line in read_sudoers(root):
         if match := SECURE_PATH.match(line.text):
             where = f"{line.path}:{line.number}"
             yield from folders_of(match["value"], "sudo searches for programs", where)
@@ -145,4 +145,4 @@ def with_tmpfiles(root: Root, entries: Mapping[str, os.stat_result]) -> dict[str
 
 def ids_of(root: Root, table: str, fewest: int) -> dict[str, int]:
     """The ids of users or groups by name."""
-    return {f[0]: whole(f[2]) for _, f in rows(root, table, fewest) if f[2].isdecimal()}
+    return {f[0]: whole(f[2]) for _, f in rows(root, table, fewest)}

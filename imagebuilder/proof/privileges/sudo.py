@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from imagebuilder.proof.includes import read_including
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.root import Root
@@ -132,7 +133,7 @@ def opens(root: Root, path: str) -> bool:
 
 def find_sudo(root: Root) -> Iterator[Privilege]:
     """The ways in sudoers files, without rules for root."""
-    lines = list(read_sudoers(root, MAIN, set()))
+    lines = list(read_sudoers(root))
     aliases: dict[str, tuple[str, ...]] = {}
     for line in lines:
         if match := ALIAS.match(line.text):
@@ -177,21 +178,24 @@ def names_in(text: str) -> tuple[str, ...]:
     return tuple(name for each in text.split(",") if (name := each.strip()))
 
 
-def read_sudoers(root: Root, path: str, seen: set[str]) -> Iterator[SudoersLine]:
-    """The lines of a file and of those it includes, in order; each file once.
+def read_sudoers(root: Root) -> Iterator[SudoersLine]:
+    """The lines of sudo's file and of those it includes, in order; each file once.
 
     Like sudo, skips names in a folder that contain a dot or end in a tilde.
     """
-    if path in seen or not root.is_file(path):
-        return
-    seen.add(path)
-    for line in joined_lines(root, path, comments=True):
-        if match := INCLUDE.match(line.text):
-            place = match[2].strip('"')
-            names = [n for n in root.names(place) if "." not in n and not n.endswith("~")]
-            for one in [f"{place}/{name}" for name in names] if match[1] else [place]:
-                yield from read_sudoers(root, one, seen)
-        elif not re.match(r"#(?!\d)", line.text):
+
+    def included(line: SudoersLine) -> list[str] | None:
+        match = INCLUDE.match(line.text)
+        if match is None:
+            return None
+        place = match[2].strip('"')
+        names = [n for n in root.names(place) if "." not in n and not n.endswith("~")]
+        return [f"{place}/{name}" for name in names] if match[1] else [place]
+
+    for line in read_including(
+        MAIN, lambda path: joined_lines(root, path, comments=True), included
+    ):
+        if not re.match(r"#(?!\d)", line.text):
             yield SudoersLine(line.path, line.number, re.sub(r"\s#.*$", "", line.text).strip())
 
 

@@ -58,28 +58,31 @@ def read_history(store: Store, image: Image) -> LayerHistory:
     return fold(known[0][0], zip((title for title, _ in known[1:]), changes, strict=True))
 
 
-def differences(repo: Path, old: str, new: str, folder: str = "") -> Iterator[tuple[str, str]]:
+def differences(repo: Path, old: str, new: str) -> Iterator[tuple[str, str]]:
     """The differences between two dirtrees ("": an empty one), as ostree-diff(1) shows them.
 
     Omits the content of a removed folder.  Raises DamagedObjectError.
     """
-    if old == new:
-        return
-    before, after = (read_folder(repo, tree) if tree else EMPTY for tree in (old, new))
-    for name in (before.files.keys() | before.folders) - (after.files.keys() | after.folders):
-        yield DELETED, f"{folder}/{name}"
-    for name, checksum in after.files.items():
-        if name not in before.files and name not in before.folders:
-            yield ADDED, f"{folder}/{name}"
-        elif before.files.get(name) != checksum:
-            yield MODIFIED, f"{folder}/{name}"
-    for name, (tree, meta) in after.folders.items():
-        old_tree, old_meta = before.folders.get(name, ("", ""))
-        if not old_tree and name not in before.files:
-            yield ADDED, f"{folder}/{name}"
-        elif old_meta != meta:
-            yield MODIFIED, f"{folder}/{name}"
-        yield from differences(repo, old_tree, tree, f"{folder}/{name}")
+    todo = [("", old, new)]
+    while todo:
+        folder, old, new = todo.pop()
+        if old == new:
+            continue
+        before, after = (read_folder(repo, tree) if tree else EMPTY for tree in (old, new))
+        for name in (before.files.keys() | before.folders) - (after.files.keys() | after.folders):
+            yield DELETED, f"{folder}/{name}"
+        for name, checksum in after.files.items():
+            if name not in before.files and name not in before.folders:
+                yield ADDED, f"{folder}/{name}"
+            elif before.files.get(name) != checksum:
+                yield MODIFIED, f"{folder}/{name}"
+        for name, (tree, meta) in after.folders.items():
+            old_tree, old_meta = before.folders.get(name, ("", ""))
+            if not old_tree and name not in before.files:
+                yield ADDED, f"{folder}/{name}"
+            elif old_meta != meta:
+                yield MODIFIED, f"{folder}/{name}"
+            todo.append((f"{folder}/{name}", old_tree, tree))
 
 
 def known_layers(store: Store, image: Image) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from imagebuilder.recipe.expectations import PythonWorks
 SAY = Say(Question.PYTHON)
 WORDS = {"cpu": "the processor", "cuda": "CUDA", "rocm": "ROCm", "xpu": "XPU"}
 REBUILD = "rebuild the image; if that does not help, a later step changes the wheels"
-ENTRY = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)[af]?")
+ENTRY = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d{1,4})(?P<minor>\d)[af]?")
 
 
 def prove_python(subject: Subject) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.accounts import read_accounts
+from imagebuilder.proof.includes import read_including
 from imagebuilder.proof.privileges.accounts import find_logins
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -16,13 +17,10 @@ from imagebuilder.root import Root
 
 PAM = "/etc/pam.d"
 ASKS = re.compile(
-    r"^[ \t]*account\s+(required|requisite|\[[^\]\n]*default=(bad|die)[^\]\n]*\])\s+"
-    r"(\S*/)?pam_access\.so\b(?P<arguments>.*)$",
-    re.MULTILINE,
+    r"[ \t]*account\s+(required|requisite|\[[^\]\n]*default=(bad|die)[^\]\n]*\])\s+"
+    r"(\S*/)?pam_access\.so\b(?P<arguments>.*)"
 )
-INCLUDES = re.compile(
-    r"^[ \t]*(?:@include|account\s+(?:include|substack))\s+(?P<name>[\w-]+)", re.MULTILINE
-)
+INCLUDES = re.compile(r"[ \t]*(?:@include|account\s+(?:include|substack))\s+(?P<name>[\w-]+)")
 OTHER_FILE = re.compile(r"\baccessfile=(?P<path>/\S+)")
 LISTS = ("/etc/security/access.conf", "/etc/security/access.d/*.conf")
 EXCEPT = "EXCEPT"
@@ -43,7 +41,7 @@ class AccessRule:
 def prove_access_list(subject: Subject) -> Iterator[Finding]:
     """A fault if the list lets nobody in who is to log in."""
     root = subject.root
-    asked = next(asking(root, "sshd", set()), None)
+    asked = next(asking(root, "sshd"), None)
     if asked is None:
         return
     rules = list(read_rules(root, OTHER_FILE.search(asked)))
@@ -59,15 +57,19 @@ def prove_access_list(subject: Subject) -> Iterator[Finding]:
         yield SAY.fault(what, where, hint=hint)
 
 
-def asking(root: Root, name: str, seen: set[str]) -> Iterator[str]:
+def asking(root: Root, name: str) -> Iterator[str]:
     """The arguments of pam_access in a service's stack and in what it includes."""
-    if name in seen:
-        return
-    seen.add(name)
-    text = root.text(f"{PAM}/{name}").replace("\\\n", " ")
-    yield from (found["arguments"] for found in ASKS.finditer(text))
-    for found in INCLUDES.finditer(text):
-        yield from asking(root, found["name"], seen)
+
+    def lines_of(path: str) -> list[str]:
+        return root.text(path).replace("\\\n", " ").splitlines()
+
+    def included(line: str) -> list[str] | None:
+        match = INCLUDES.match(line)
+        return [f"{PAM}/{match['name']}"] if match else None
+
+    for line in read_including(f"{PAM}/{name}", lines_of, included):
+        if match := ASKS.match(line):
+            yield match["arguments"]
 
 
 def read_rules(root: Root, other: re.Match[str] | None) -> Iterator[AccessRule]:

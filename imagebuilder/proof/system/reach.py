@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.accounts import Accounts, read_accounts
+from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.accounts import PASSWD
 from imagebuilder.proof.privileges.searched import ids_of
 from imagebuilder.proof.services.environment import environment_of, expanded, files_of
@@ -73,7 +74,7 @@ def account_of(unit: LoadedUnit, accounts: Accounts, uids: Mapping[str, int]) ->
         return None
     named = (accounts.group(group) for group in (unit.last("Group"), *unit.words(EXTRA)))
     groups = accounts.groups_of(name) | {group for group in named if group}
-    return UnitAccount(name, uid, frozenset(int(accounts.groups[group]) for group in groups))
+    return UnitAccount(name, uid, frozenset(whole(accounts.groups[group]) for group in groups))
 
 
 def named_paths(subject: Subject, unit: LoadedUnit) -> Iterator[tuple[str, Evidence]]:

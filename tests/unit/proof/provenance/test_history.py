@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
-from imagebuilder.proof.provenance.history import chain_of, fold, installing
+import hashlib
+from pathlib import Path
+
+from imagebuilder.proof.provenance.history import chain_of, differences, fold, installing
+from imagebuilder.store.objects import object_path
 from tests.unit.proof.provenance.chain import BASE, IMAGE_OF_LAYERS, PACKAGES, SITE
 
 NEW = (("A", "/usr/share/tool"), ("A", "/usr/share/tool/a"))
@@ -43,3 +47,16 @@ def test_a_folder_that_was_removed_took_along_what_was_in_it() -> None:
 def test_the_initrd_is_no_layer_of_the_root() -> None:
     assert [one.title for one in chain_of(IMAGE_OF_LAYERS)] == [BASE, PACKAGES, SITE]
     assert installing(IMAGE_OF_LAYERS) == {BASE, PACKAGES}
+
+
+def test_folders_may_be_as_deep_as_the_kernel_allows(tmp_path: Path) -> None:
+    meta, tree = bytes(32), ""
+    for _ in range(2000):
+        entry = b"" if not tree else b"d\0" + bytes.fromhex(tree) + meta + bytes((34, 2))
+        content = entry + bytes((len(entry),) if entry else ()) + b"\0"
+        tree = hashlib.sha256(content).hexdigest()
+        path = tmp_path / "objects" / object_path(tree, "dirtree")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    found = list(differences(tmp_path, "", tree))
+    assert found[-1] == ("A", "/d" * 1999)
