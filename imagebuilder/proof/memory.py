@@ -19,12 +19,15 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from imagebuilder import elf
+import zstandard
+
+from imagebuilder import elf, limited
 from imagebuilder.decode import JsonFile
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.families.shipped import Checksum, ShippedFile
 from imagebuilder.files import write_file
 from imagebuilder.image.types import Image
+from imagebuilder.proof import facts
 from imagebuilder.proof.code import cuda, hip, level_zero, prove, types
 from imagebuilder.proof.code.types import CodeFile
 from imagebuilder.proof.facts import FileFacts, Known
@@ -56,7 +59,7 @@ class Verified:
 
 
 # What makes facts of the content of a file.
-READERS = (elf, modules, types, prove, hip, cuda, level_zero)
+READERS = (elf, limited, facts, modules, types, prove, hip, cuda, level_zero)
 FILE = JsonFile(Verified, schema=3, hint="remove it: the next build reads all files")
 
 
@@ -107,7 +110,7 @@ class Memory:
 def program() -> str:
     """Identifies the version of the program that reads facts."""
     sources = (Path(module.__file__ or "").read_bytes() for module in READERS)
-    return hashlib.sha256(b"\0".join(sources)).hexdigest()
+    return hashlib.sha256(b"\0".join((zstandard.__version__.encode(), *sources))).hexdigest()
 
 
 def verified_file(state: Path, profile: str) -> Path:
