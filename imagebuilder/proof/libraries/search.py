@@ -87,7 +87,8 @@ class Search:
         default = [f"/lib/{triplet}", f"/usr/lib/{triplet}"] if triplet else []
         self.default = (*default, "/lib64", "/usr/lib64", "/lib", "/usr/lib")
         folders = [*configured(self.files.root, "/etc/ld.so.conf"), *self.default]
-        self.folders = tuple(dict.fromkeys(folders))
+        # Folders that are missing or empty have no library, and may be thousands.
+        self.folders = tuple(folder for folder in dict.fromkeys(folders) if self.names(folder))
         self.cache = self.files.root.read("/etc/ld.so.cache") or b""
         for path, needs in self.files.native.items():
             for name in {posixpath.basename(path), needs.soname} - {""}:
