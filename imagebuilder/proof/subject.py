@@ -6,16 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 from imagebuilder.families.protocol import Family
 from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed
+from imagebuilder.proof.access.accounts import Accounts, read_accounts
 from imagebuilder.proof.code.types import CodeFile
 from imagebuilder.proof.facts import FileFacts
-from imagebuilder.proof.kernel.modules import ModuleReader
+from imagebuilder.proof.kernel.modules import Kernel, ModuleReader
+from imagebuilder.proof.once import Once
 from imagebuilder.proof.provenance.read import Entries, walk_root
 from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.recipe.chip import Chip
@@ -24,6 +26,8 @@ from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,11 @@ class Subject:
     engines: Engines = field(default_factory=dict)
     trace: Callable[[], Provenance | None] = no_provenance
     reading: RootReader | None = None
+    made: Once[Callable[[Subject], object], object] = field(default_factory=Once, compare=False)
+
+    def once(self, read: Callable[[Subject], T]) -> T:
+        """What `read` makes of the root and its programs, read by the first question that asks."""
+        return cast("T", self.made.get(read, lambda: read(self)))
 
     @cached_property
     def family(self) -> Family:
@@ -120,6 +129,15 @@ class Subject:
     def modules(self) -> ModuleReader:
         """Reads the kernel's modules, each once for all questions."""
         return self.reading.modules if self.reading else ModuleReader(self.root)
+
+    @cached_property
+    def drivers(self) -> Kernel:
+        """What the kernel that nodes boot has built in, and as modules."""
+        return Kernel(self.modules, self.kernel)
+
+    @cached_property
+    def accounts(self) -> Accounts:
+        return read_accounts(self.root)
 
     @cached_property
     def code(self) -> FileFacts[CodeFile]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
@@ -21,8 +22,12 @@ class KernelSetting:
     where: Evidence
 
 
-def read_sysctl(subject: Subject) -> dict[str, KernelSetting]:
+def read_sysctl(subject: Subject) -> Mapping[str, KernelSetting]:
     """The settings by name, with dots; later lines override earlier ones."""
+    return subject.once(parse_sysctl)
+
+
+def parse_sysctl(subject: Subject) -> Mapping[str, KernelSetting]:
     found: dict[str, KernelSetting] = {}
     for line in read_config(subject, "sysctl.d"):
         name = line.key.lstrip("-").replace("/", ".")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.access.accounts import Accounts, memlock_of, read_accounts, read_memlock
+from imagebuilder.proof.access.accounts import Accounts, memlock_of, read_memlock
 from imagebuilder.proof.access.others import prove_others
 from imagebuilder.proof.access.services import prove_services
 from imagebuilder.proof.access.sysfs import prove_writes
@@ -48,7 +48,7 @@ NODES = {
 
 def prove_access(subject: Subject) -> Iterator[Finding]:
     """Every finding about access; none if nothing is declared and no device is known."""
-    accounts = read_accounts(subject.root)
+    accounts = subject.accounts
     devices = tuple(as_owned(subject, each, accounts) for each in subject.expectations.devices)
     expected = replace(subject.expectations, devices=devices)
     subject = replace(subject, image=replace(subject.image, expectations=expected))

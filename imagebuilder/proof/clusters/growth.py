@@ -12,9 +12,9 @@ from itertools import pairwise
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import service_lines
 from imagebuilder.proof.clusters.units import SiteService, site_services
+from imagebuilder.proof.mounts import SiteMount, find_mounts, mount_of
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.mounts import SiteMount, find_mounts, mount_of
 from imagebuilder.proof.systemd import STARTING, Startup
 from imagebuilder.root import Root
 
@@ -41,7 +41,7 @@ HINT = "keep it on a disk of the node, such as a folder below /models"
 
 def prove_growth(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Warnings: how much is written, the image does not say."""
-    mounts = list(find_mounts(subject.root))
+    mounts = find_mounts(subject)
     services = list(site_services(subject, startup))
     for service in {service.name: service for service in services}.values():
         yield from prove_logs(subject.root, service, mounts)
@@ -49,12 +49,14 @@ def prove_growth(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_unpacked(subject.root, mounts)
 
 
-def in_memory(mounts: list[SiteMount], path: str) -> bool:
+def in_memory(mounts: tuple[SiteMount, ...], path: str) -> bool:
     mount = mount_of(mounts, path)
     return not path.startswith(NO_MEMORY) and (mount is None or mount.kind in ("tmpfs", "ramfs"))
 
 
-def prove_logs(root: Root, service: SiteService, mounts: list[SiteMount]) -> Iterator[Finding]:
+def prove_logs(
+    root: Root, service: SiteService, mounts: tuple[SiteMount, ...]
+) -> Iterator[Finding]:
     if service.unit.last("Type") == "oneshot":  # what runs once writes little
         return
     for unit_file in service.unit.paths:
@@ -75,7 +77,7 @@ def is_rotated(root: Root, path: str) -> bool:
     return root.is_file(program) and any(fnmatch.fnmatchcase(path, word) for word in words)
 
 
-def prove_fetched(service: SiteService, mounts: list[SiteMount]) -> Iterator[Finding]:
+def prove_fetched(service: SiteService, mounts: tuple[SiteMount, ...]) -> Iterator[Finding]:
     for key in STARTING:
         for words in service.unit.commands.get(key, ()):
             path = fetched_to(service, words)
@@ -101,7 +103,7 @@ def fetched_to(service: SiteService, words: tuple[str, ...]) -> str:
     return ""
 
 
-def prove_unpacked(root: Root, mounts: list[SiteMount]) -> Iterator[Finding]:
+def prove_unpacked(root: Root, mounts: tuple[SiteMount, ...]) -> Iterator[Finding]:
     program, patterns = ENROOT
     for path in (path for pattern in patterns for path in root.glob(pattern)):
         found = UNPACKED.search(root.text(path))

@@ -10,10 +10,10 @@ from typing import Any
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.units import SiteService, services_of
+from imagebuilder.proof.mounts import FSTAB, find_mounts, mount_of
 from imagebuilder.proof.services.containers import CONTAINERD
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.mounts import FSTAB, find_mounts, mount_of
 from imagebuilder.proof.systemd import Startup
 from imagebuilder.recipe.positions import parse_document
 from imagebuilder.root import Root
@@ -38,7 +38,7 @@ def prove_kubernetes(subject: Subject, startup: Startup) -> Iterator[Finding]:
         yield from prove_cgroups(subject.root, kubelet, path, settings)
     for agent in services_of(subject, startup, "k3s"):
         if "agent" in agent.words:
-            yield from prove_password(subject.root, agent)
+            yield from prove_password(subject, agent)
 
 
 def prove_swap(
@@ -58,7 +58,7 @@ def prove_swap(
 def find_swap(subject: Subject, startup: Startup) -> Evidence | None:
     """What turns swap on at boot."""
     root = subject.root
-    for mount in find_mounts(root):
+    for mount in find_mounts(subject):
         if mount.path == FSTAB and mount.kind == "swap" and "noauto" not in mount.options:
             return mount.evidence
     for path in ZRAM:
@@ -97,11 +97,11 @@ def prove_cgroups(
         yield SAY.fault(what, where, Evidence(CONTAINERD, symbol="SystemdCgroup"), hint=hint)
 
 
-def prove_password(root: Root, agent: SiteService) -> Iterator[Finding]:
+def prove_password(subject: Subject, agent: SiteService) -> Iterator[Finding]:
     """A fault of an agent whose server does not let it in again after a reboot."""
     told = k3s_settings(agent)
-    kept = mount_of(find_mounts(root), PASSWORD_FOLDER)
-    if told.get("with-node-id") or kept or root.lies(f"{PASSWORD_FOLDER}/password"):
+    kept = mount_of(find_mounts(subject), PASSWORD_FOLDER)
+    if told.get("with-node-id") or kept or subject.root.lies(f"{PASSWORD_FOLDER}/password"):
         return
     what = f'the server refuses {agent.name} after a reboot ("Node password rejected"): what the '
     what += f"agent writes to {PASSWORD_FOLDER} is lost with the node's memory"

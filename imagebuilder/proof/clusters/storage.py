@@ -17,10 +17,11 @@ from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.kubernetes import k3s_settings
 from imagebuilder.proof.clusters.units import SiteService, services_of
+from imagebuilder.proof.mounts import find_mounts, mount_of
 from imagebuilder.proof.services.containers import CONTAINERD, DAEMON, has_no_cri
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.mounts import NFS, find_mounts, mount_of
+from imagebuilder.proof.system.mounts import NFS
 from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
@@ -50,7 +51,7 @@ class ContainerStorage:
 
 def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of engines that cannot unpack an image where they keep it."""
-    mounts = list(find_mounts(subject.root))
+    mounts = find_mounts(subject)
     for storage in find_storage(subject, startup):
         if storage.driver not in OVERLAYS:
             continue

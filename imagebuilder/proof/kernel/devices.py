@@ -66,7 +66,7 @@ class Drivers:
 
 def drivers_of(subject: Subject) -> Drivers:
     settings = read_settings(subject.root, subject.cmdline)
-    return Drivers(Kernel(subject.modules, subject.kernel), settings)
+    return Drivers(subject.drivers, settings)
 
 
 def needed_files(subject: Subject, drivers: Drivers) -> tuple[str, ...]:

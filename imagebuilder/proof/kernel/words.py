@@ -142,7 +142,7 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
     yield from prove_governor(subject)
     for module, option, value, where in options_of(subject):
         yield from prove_option(subject.chips, module, option, value, where)
-    kernel = Kernel(subject.modules, subject.kernel)
+    kernel = subject.drivers
     yield from prove_unknown(subject, kernel, drivers)
     yield from prove_requested(subject, kernel)
 

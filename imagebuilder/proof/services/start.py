@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import BINARIES, FOLDERS, find_unit
+from imagebuilder.proof.access.units import BINARIES, find_unit
 from imagebuilder.proof.fallback.guard import PLAIN
 from imagebuilder.proof.kernel.modules import plain
+from imagebuilder.proof.mounts import find_mounts, mount_of
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
@@ -200,12 +201,7 @@ def appears_later(subject: Subject, path: str) -> bool:
     """Whether a node may have a path that the image lacks: made at boot, or on a mounted disk."""
     if path.startswith(("/run/", "/dev/", "/proc/", "/sys/", "/tmp/", "/etc/")):
         return True
-    lines = [line.split() for line in subject.root.text("/etc/fstab").splitlines()]
-    places = [words[1] for words in lines if len(words) > 2 and words[1] != "/"]
-    for folder in FOLDERS:
-        for unit in subject.root.glob(f"{folder}/*.mount"):
-            places += re.findall(r"^Where=(/.+)$", subject.root.text(unit), re.MULTILINE)
-    return any(path.startswith(f"{place.rstrip('/')}/") for place in places)
+    return mount_of(find_mounts(subject), path) is not None
 
 
 def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.accounts import read_accounts
 from imagebuilder.proof.includes import read_including
 from imagebuilder.proof.privileges.accounts import find_logins
 from imagebuilder.proof.subject import Subject
@@ -47,7 +46,7 @@ def prove_access_list(subject: Subject) -> Iterator[Finding]:
     rules = list(read_rules(root, OTHER_FILE.search(asked)))
     declared = {user.name for user in subject.image.users}
     users = sorted(name for name in find_logins(root) if name in declared | {"root"})
-    accounts = read_accounts(root)
+    accounts = subject.accounts
     refused = [refusing(rules, user, accounts.groups_of(user)) for user in users]
     if users and all(refused):
         what = f"nobody may log in over ssh ({', '.join(users)}): pam_access lets none of them in "

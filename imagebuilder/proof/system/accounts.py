@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.accounts import fields, read_accounts
+from imagebuilder.proof.access.accounts import fields
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.accounts import (
     GROUP,
@@ -155,7 +155,7 @@ def prove_unit_accounts(subject: Subject, startup: Startup) -> Iterator[Finding]
 
     Nodes do not run systemd-sysusers(8): their /etc is never older than their /usr.
     """
-    accounts = read_accounts(subject.root)
+    accounts = subject.accounts
     for name in sorted(startup.jobs & startup.units.keys()):
         unit = startup.units[name]
         if unit.last("DynamicUser") == "yes" or unit.state != LOADED:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.clusters.units import services_of
-from imagebuilder.proof.kernel.modules import Kernel, plain
+from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.kernel.requested import requested
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.sysctl import read_sysctl
@@ -42,7 +42,7 @@ def prove_late_settings(subject: Subject, startup: Startup) -> Iterator[Finding]
 
 
 def is_loaded(subject: Subject, startup: Startup, module: str) -> bool:
-    kernel = Kernel(subject.modules, subject.kernel)
+    kernel = subject.drivers
     if not kernel.by_name or plain(module) in kernel.builtin:
         return True
     if plain(module) in (plain(name) for name, _ in requested(subject)):

@@ -3,24 +3,19 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import FOLDERS, drop_ins
-from imagebuilder.proof.kernel.modules import Kernel, plain
+from imagebuilder.proof.kernel.modules import plain
+from imagebuilder.proof.mounts import FSTAB, SiteMount, find_mounts
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.root import Root
 
-FSTAB = "/etc/fstab"
 LOCAL = ("UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "/dev/")
 OPTIONAL = frozenset(("nofail", "noauto", "x-systemd.automount"))
-SETTING = re.compile(r"^(What|Where|Type|Options)\s*=\s*(.*?)\s*$", re.MULTILINE)
 # Options for file systems without owners, and the file systems that accept them.
 OWNERS = frozenset(("uid", "gid", "umask", "fmask", "dmask", "iocharset", "codepage"))
 HAVE_OWNERS = frozenset(
@@ -53,53 +48,9 @@ KERNELS = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class SiteMount:
-    """A mount, by its place in fstab or the name of its unit; `path` has its `line`.
-
-    `place` is the folder that it is mounted at, "" for the root.
-    """
-
-    path: str
-    name: str
-    device: str
-    kind: str
-    options: str
-    line: str
-    place: str
-
-    @property
-    def evidence(self) -> Evidence:
-        return Evidence(self.path, said=self.line)
-
-
-def find_mounts(root: Root) -> Iterator[SiteMount]:
-    """The mounts of fstab(5) and of units, with the unit's drop-ins."""
-    for line in root.text(FSTAB).splitlines():
-        words = line.partition("#")[0].split()
-        if len(words) > 3:
-            device, place, kind, options = words[:4]
-            yield SiteMount(FSTAB, place, device, kind, options, line.strip(), place.rstrip("/"))
-    for folder in FOLDERS:
-        for path in root.glob(f"{folder}/*.mount"):
-            unit = posixpath.basename(path)
-            texts = [(each, root.text(each)) for each in (path, *drop_ins(root, unit))]
-            found = {k: (p, v) for p, text in texts for k, v in SETTING.findall(text)}
-            where, options = found.get("Options", (path, ""))
-            device, kind, place = (found.get(k, ("", ""))[1] for k in ("What", "Type", "Where"))
-            line = options or f"Type={kind}"
-            yield SiteMount(where, unit, device, kind or "auto", options, line, place.rstrip("/"))
-
-
-def mount_of(mounts: Iterable[SiteMount], folder: str) -> SiteMount | None:
-    """What is mounted at a folder or above it; None for the root."""
-    found = (m for m in mounts if m.place and f"{folder}/".startswith(f"{m.place}/"))
-    return max(found, key=lambda mount: len(mount.place), default=None)
-
-
 def prove_mounts(subject: Subject) -> Iterator[Finding]:
     """Faults of mounts that fail, or without which a node does not boot."""
-    for mount in find_mounts(subject.root):
+    for mount in find_mounts(subject):
         if mount.path not in subject.shipped or mount.path == FSTAB:
             yield from prove_disk(mount)
             yield from prove_options(mount)
@@ -168,7 +119,7 @@ def prove_kind(subject: Subject, mount: SiteMount) -> Iterator[Finding]:
             yield SAY.fault(what, mount.evidence, hint="install the package that has it")
             return
     module = "fuse" if kind.startswith(FUSE) else MODULES.get(kind, kind)
-    modules = Kernel(subject.modules, subject.kernel)
+    modules = subject.drivers
     if kind in KERNELS or "," in kind or not modules.by_name:
         return
     if plain(module) not in modules.by_name and plain(module) not in modules.builtin:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.access.accounts import fields, read_accounts
+from imagebuilder.proof.access.accounts import fields
 from imagebuilder.proof.clusters.units import site_services
 from imagebuilder.proof.services.environment import Environment, environment_of
 from imagebuilder.proof.services.sessions import WHO, session_environment
@@ -113,7 +113,7 @@ def unwritable(subject: Subject, unit: LoadedUnit, path: str) -> str:
     if info is None:
         return ""
     number = next((f[2] for f in fields(subject.root, "/etc/passwd", 7) if f[0] == user), user)
-    accounts = read_accounts(subject.root)
+    accounts = subject.accounts
     groups = {accounts.groups[name] for name in accounts.groups_of(user)}
     may = info.st_mode & WRITE
     may |= info.st_mode >> 3 & WRITE if str(info.st_gid) in groups else 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.accounts import Accounts, read_accounts
+from imagebuilder.proof.access.accounts import Accounts
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.accounts import PASSWD
 from imagebuilder.proof.privileges.searched import ids_of
@@ -47,7 +47,7 @@ class UnitAccount:
 
 def prove_reach(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of paths in command lines, variables and settings of services that are not root."""
-    accounts, uids = read_accounts(subject.root), ids_of(subject.root, PASSWD, 7)
+    accounts, uids = subject.accounts, ids_of(subject.root, PASSWD, 7)
     for unit in startup.starting():
         sources = [*unit.paths, *files_of(subject.root, unit)]
         account = account_of(unit, accounts, uids)

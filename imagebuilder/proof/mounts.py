@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a site mounts: fstab(5), and units of systemd with their drop-ins (systemd.mount(5))."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Evidence
+from imagebuilder.proof.access.units import FOLDERS, drop_ins
+from imagebuilder.proof.subject import Subject
+from imagebuilder.root import Root
+
+FSTAB = "/etc/fstab"
+SETTING = re.compile(r"^(What|Where|Type|Options)\s*=\s*(.*?)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class SiteMount:
+    """A mount, by its place in fstab or the name of its unit; `path` has its `line`.
+
+    `place` is the folder that it is mounted at, "" for the root.
+    """
+
+    path: str
+    name: str
+    device: str
+    kind: str
+    options: str
+    line: str
+    place: str
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence(self.path, said=self.line)
+
+
+def find_mounts(subject: Subject) -> tuple[SiteMount, ...]:
+    """The mounts of fstab(5) and of units, with the unit's drop-ins."""
+    return subject.once(all_mounts)
+
+
+def all_mounts(subject: Subject) -> tuple[SiteMount, ...]:
+    return tuple(read_mounts(subject.root))
+
+
+def read_mounts(root: Root) -> Iterator[SiteMount]:
+    for line in root.text(FSTAB).splitlines():
+        words = line.partition("#")[0].split()
+        if len(words) > 2:
+            device, place, kind, options = (*words, "defaults")[:4]
+            yield SiteMount(FSTAB, place, device, kind, options, line.strip(), place.rstrip("/"))
+    for folder in FOLDERS:
+        for path in root.glob(f"{folder}/*.mount"):
+            unit = posixpath.basename(path)
+            texts = [(each, root.text(each)) for each in (path, *drop_ins(root, unit))]
+            found = {k: (p, v) for p, text in texts for k, v in SETTING.findall(text)}
+            where, options = found.get("Options", (path, ""))
+            device, kind, place = (found.get(k, ("", ""))[1] for k in ("What", "Type", "Where"))
+            line = options or f"Type={kind}"
+            yield SiteMount(where, unit, device, kind or "auto", options, line, place.rstrip("/"))
+
+
+def mount_of(mounts: Iterable[SiteMount], folder: str) -> SiteMount | None:
+    """What is mounted at a folder or above it; None for the root."""
+    found = (m for m in mounts if m.place and f"{folder}/".startswith(f"{m.place}/"))
+    return max(found, key=lambda mount: len(mount.place), default=None)
