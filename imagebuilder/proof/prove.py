@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 
 from imagebuilder.families.shipped import ShippedFile
-from imagebuilder.image.proof import Answer, Finding, Proof, Question
+from imagebuilder.image.proof import Answer, Evidence, Finding, Proof, Question
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed, Wrapper, check_tools, run
 from imagebuilder.proof.access.prove import prove_access
@@ -39,6 +39,7 @@ from imagebuilder.root import Root
 from imagebuilder.sandbox import Sandbox
 from imagebuilder.sandbox_lasting import staying
 from imagebuilder.secret import hidden
+from imagebuilder.untrusted import MOST_LONG, fit
 
 QUESTIONS: tuple[tuple[Question, Callable[[Subject], Iterable[Finding]]], ...] = (
     (Question.KERNEL, prove_kernel),
@@ -91,17 +92,30 @@ def answer_question(
     subject: Subject, question: Question, find: Callable[[Subject], Iterable[Finding]]
 ) -> Answer:
     start = monotonic()
-    findings = tuple(map(without_secrets, islice(find(subject), MOST_FINDINGS)))
+    findings = tuple(map(shown, islice(find(subject), MOST_FINDINGS)))
     if len(findings) == MOST_FINDINGS:
         what = f"there are {MOST_FINDINGS} findings or more; only these are shown"
         findings += (Say(question).fault(what, hint="correct these first"),)
     return Answer(question, findings, round(monotonic() - start, 2))
 
 
-def without_secrets(finding: Finding) -> Finding:
-    """The finding with secrets hidden: it quotes lines of files, which may contain some."""
-    shown = (replace(one, said=hidden(one.said)) for one in finding.evidence)
-    return replace(finding, what=hidden(finding.what), evidence=tuple(shown))
+def shown(finding: Finding) -> Finding:
+    """The finding in printable lines, with secrets hidden: it has names and lines of files, which
+    may contain anything.
+    """
+    return replace(
+        finding,
+        what=line_of(hidden(finding.what)),
+        hint=line_of(finding.hint),
+        evidence=tuple(
+            Evidence(*map(line_of, (one.path, one.section, one.symbol, hidden(one.said))))
+            for one in finding.evidence
+        ),
+    )
+
+
+def line_of(text: str) -> str:
+    return fit(text, MOST_LONG)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.image.proof import Finding, Level, Question, Result
+from imagebuilder.image.proof import Evidence, Finding, Level, Question, Result
 from imagebuilder.process import Word
 from imagebuilder.proof.access.accounts import read_accounts
 from imagebuilder.proof.access.prove import prove_access
@@ -117,3 +117,13 @@ def test_findings_without_an_end_are_a_fault(tmp_path: Path) -> None:
     answer = answer_question(subject(tmp_path), Question.SYSTEM, lambda _: repeat(warning))
     assert len(answer.findings) == MOST_FINDINGS + 1
     assert answer.result is Result.FAILED
+
+
+def test_findings_are_printable_lines(tmp_path: Path) -> None:
+    name = "/etc/a\nb\x1b[31m.service"
+    finding = Finding(Question.SYSTEM, Level.FAULT, name, (Evidence(name, name, name, name),), name)
+    (found,) = answer_question(subject(tmp_path), Question.SYSTEM, lambda _: [finding]).findings
+    plain = r"/etc/a\nb\x1b[31m.service"
+    assert found == Finding(
+        Question.SYSTEM, Level.FAULT, plain, (Evidence(plain, plain, plain, plain),), plain
+    )
