@@ -322,7 +322,9 @@ def run_step(site: Site, planned: PlannedStep, workspace: Workspace) -> tuple[Ch
             for note in notes:
                 site.ui.note(f"    {note}")
     below = [workspace.work / name for name in workspace.lower]
-    return settle(workspace.tree, below), monotonic() - start
+    with located(step.title):
+        changes = settle(workspace.tree, below)
+    return changes, monotonic() - start
 
 
 @contextmanager

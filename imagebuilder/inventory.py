@@ -22,7 +22,7 @@ from imagebuilder.settings import Settings
 from imagebuilder.store.kept_tree import drop_trees
 from imagebuilder.store.records import drop_records, find_unfinished
 from imagebuilder.store.repository import LAYERS, ImageRef, Store
-from imagebuilder.store.state import open_store
+from imagebuilder.store.state import check_state, open_store
 from imagebuilder.store.upper import remove
 from imagebuilder.store.workplace import sweep
 from imagebuilder.ui import Ui, format_count, format_size
@@ -91,7 +91,8 @@ class Collected:
 
 
 def list_images(settings: Settings) -> list[Listed]:
-    """Every image, sorted by profile and age."""
+    """Every image, sorted by profile and age.  Raises InputError for a state that is no folder."""
+    check_state(settings.state)
     store = Store(settings.state / "store")
     listed: list[Listed] = []
     for image in store.images():

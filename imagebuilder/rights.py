@@ -43,6 +43,21 @@ def check_writable(folder: Path) -> None:
     raise RootError(f"the command writes to {folder}, but {there} belongs to {owner_of(there)}")
 
 
+def is_noexec(folder: Path) -> bool:
+    """Whether programs in an existing folder cannot run, because of how it is mounted."""
+    return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
+
+
+def check_executable(folder: Path) -> None:
+    """Raise HostError for a folder on a file system whose programs do not run."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if is_noexec(there):
+        what = "is on a file system that is mounted noexec: programs of images cannot run there"
+        hint = f"see the mount with findmnt --target {there} and mount it with exec, or name "
+        hint += "another place with --state or IMAGEBUILDER_STATE"
+        raise HostError(what, where=os.fspath(folder), hint=hint)
+
+
 def check_roots_alone(folder: Path) -> None:
     """Raise HostError for a folder in which, or above which, others than root may change names.
 

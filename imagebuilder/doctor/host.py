@@ -21,6 +21,7 @@ from imagebuilder.files import scratch
 from imagebuilder.folders import matching, read_mounts
 from imagebuilder.playbook.step import check_ansible, find_ansible
 from imagebuilder.process import run
+from imagebuilder.rights import is_noexec
 from imagebuilder.sandbox import check_sandbox
 from imagebuilder.share import INSTALLED, SHARE
 from imagebuilder.ui import format_size
@@ -210,7 +211,12 @@ def examine_state(state: Path, *, is_root: bool) -> tuple[HostFinding, ...]:
     kind = type_of_mount(there.resolve(), read_mounts())
     space = examine_space(shutil.disk_usage(there).free, there)
     fitness = examine_type(kind, there)
-    if fitness.ok and os.access(there, os.W_OK):
+    if fitness.ok and is_noexec(there):
+        what = f"{there} is mounted noexec: programs of images cannot run there"
+        fix = f"mount it with exec (findmnt --target {there} shows the mount), "
+        fix += "or set IMAGEBUILDER_STATE to another folder"
+        fitness = HostFinding("state", Severity.PROBLEM, what, fix)
+    elif fitness.ok and os.access(there, os.W_OK):
         fitness = examine_features(there, kind, is_root=is_root)
     return space, fitness
 

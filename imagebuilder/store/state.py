@@ -12,7 +12,7 @@ from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import close, make_private
 from imagebuilder.locks import file_lock
 from imagebuilder.package_managers import POOLS
-from imagebuilder.rights import check_enterable, check_writable
+from imagebuilder.rights import check_enterable, check_executable, check_writable
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import new_id, workplace
@@ -27,6 +27,7 @@ PRIVATE = (
 def make_state(state: Path) -> None:
     """Make the folders of the state, for root alone.  Raises HostError."""
     check_writable(state)
+    check_executable(state)
     try:
         for name in PRIVATE:
             make_private(state / name)
@@ -45,8 +46,19 @@ def close_state(state: Path) -> None:
             close(state / name)
 
 
+def check_state(state: Path) -> None:
+    """Raise InputError for a state that is, or is below, something else than a folder."""
+    there = next(path for path in (state, *state.parents) if os.path.lexists(path))
+    if not os.path.isdir(there):  # noqa: PTH112 - never raises
+        dangles = there.is_symlink() and not there.exists()
+        what = "is a link to nothing" if dangles else "is not a folder"
+        hint = "name the folder of the state with --state or IMAGEBUILDER_STATE"
+        raise InputError(what, where=os.fspath(there), hint=hint)
+
+
 def open_store(settings: Settings) -> Store:
     """The store that is there.  Raises InputError when nothing was ever built."""
+    check_state(settings.state)
     store = Store(settings.state / "store")
     close_state(settings.state)
     check_enterable(store.path)

@@ -17,6 +17,7 @@ from pathlib import Path
 from imagebuilder.errors import WorkError
 from imagebuilder.folders import entries_below
 from imagebuilder.limited import MOST_MAPPED
+from imagebuilder.untrusted import fit
 
 OPAQUE = "trusted.overlay.opaque"
 OVERLAY_XATTRS = "trusted.overlay."
@@ -43,7 +44,7 @@ def settle(upper: Path, below: Sequence[Path]) -> Changes:
     when the upper becomes a lower.  It marks a folder that was renamed too, as is done with each
     new one of a package: only one that a tree below has as well removes something.  Sockets, FIFOs
     and device nodes go: no tree we serve may hold them, and /dev of a node is its own.  Raises
-    WorkError for a file that is too large to be read.
+    WorkError for a file that is too large to be read, and for a name that is not UTF-8.
     """
     whiteouts: list[str] = []
     opaque: list[str] = []
@@ -54,6 +55,12 @@ def settle(upper: Path, below: Sequence[Path]) -> Changes:
             stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode) or stat.S_ISLNK(info.st_mode)
         ):
             path.unlink()
+        elif not is_utf8(path.name):
+            shown = os.fsencode(path.relative_to(upper)).decode(errors="backslashreplace")
+            raise WorkError(
+                f"the step left /{fit(shown)}, whose name is not UTF-8: the store does not take it",
+                hint="let the step remove it, or give it another name",
+            )
         elif info.st_size > MOST_MAPPED:
             raise WorkError(
                 f"the step left a file of {info.st_size >> 30} GiB, but the limit is "
@@ -67,6 +74,11 @@ def settle(upper: Path, below: Sequence[Path]) -> Changes:
                 opaque.append(name)
     forget_times(upper)
     return Changes(tuple(sorted(whiteouts)), tuple(sorted(opaque)))
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a name as Python reads it from a folder is UTF-8; other bytes are surrogates."""
+    return not any("\udc80" <= character <= "\udcff" for character in name)
 
 
 def forget_times(tree: Path) -> None:

@@ -199,6 +199,14 @@ def test_lists(program: Program, fake_ostree: Callable[[str], Path]) -> None:
     assert found["images"] == [f"demo@20260100000000-{'a' * 8}"]
 
 
+def test_a_state_that_is_no_folder_has_no_images(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "gone").symlink_to("nowhere")
+    for place in (Path("/dev/null"), tmp_path / "gone"):
+        done = program("images", "--state", os.fspath(place))
+        assert (done.status, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"error: {place}: is ")
+
+
 def test_nothing_to_list(program: Program) -> None:
     assert program("images").stdout == "no images yet: run imagebuilder build PROFILE to make one\n"
     assert json.loads(program("images", "--json").stdout) == []
