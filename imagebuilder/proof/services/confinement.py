@@ -14,6 +14,7 @@ from imagebuilder.proof.access.units import service_lines
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup
+from imagebuilder.proof.unit_paths import UnitPath, is_below, unit_paths
 from imagebuilder.recipe.expectations import Device
 from imagebuilder.root import Root
 
@@ -84,12 +85,10 @@ def prove_nodes(root: Root, service: Confined) -> Iterator[Finding]:
 
 def hidden_by(unit: LoadedUnit, path: str) -> str:
     """The setting that hides a device node (path or glob), "" if none."""
-    shown = [word.split(":")[0] for key in ("BindPaths", "BindReadOnlyPaths")
-             for word in unit.words(key)]  # fmt: skip
-    if covers(shown, path):
+    if covers(unit_paths(unit, "BindPaths", "BindReadOnlyPaths"), path):
         return ""
     keys = ("InaccessiblePaths", "TemporaryFileSystem")
-    return next((key for key in keys if covers(unit.words(key), path)), "")
+    return next((key for key in keys if covers(unit_paths(unit, key), path)), "")
 
 
 def prove_drivers(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
@@ -104,13 +103,10 @@ def prove_drivers(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
         yield fault(root, unit, "ProcSubset", what)
 
 
-def covers(words: Iterable[str], path: str) -> bool:
-    """Whether one of the paths (with prefixes and options as in a unit) is `path` or a parent."""
-    for word in words:
-        place = word.lstrip("-+").partition(":")[0].rstrip("/")
-        if path == place or path.startswith(f"{place}/") or fnmatch.fnmatchcase(place, path):
-            return True
-    return False
+def covers(places: Iterable[UnitPath], path: str) -> bool:
+    """Whether one of the places is where a unit's programs see `path` (or a glob), or above it."""
+    targets = [each.target for each in places]
+    return any(is_below(path, each) or fnmatch.fnmatchcase(each, path) for each in targets)
 
 
 def prove_calls(root: Root, service: Confined) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.elf import read_needs
@@ -14,6 +14,7 @@ from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.systemd import STARTING, LoadedUnit
+from imagebuilder.proof.unit_paths import is_below, unit_paths
 from imagebuilder.root import Root
 
 # Where Triton and PyTorch's compiler keep shared libraries that they make.
@@ -93,16 +94,14 @@ def executed(root: Root, program: str) -> Iterator[tuple[str, str]]:
 
 def forbidding(root: Root, unit: LoadedUnit, path: str) -> str:
     """The path of NoExecPaths= that forbids a file, "" if none: the most specific path wins."""
-    forbidden, allowed = (deepest(root, unit.words(key), path) for key in (NO_EXEC, EXEC))
+    forbidden, allowed = (deepest(root, unit, key, path) for key in (NO_EXEC, EXEC))
     return forbidden if len(forbidden) > len(allowed) else ""
 
 
-def deepest(root: Root, words: Sequence[str], path: str) -> str:
-    """The longest of some paths (with prefixes as in a unit) that is `path` or above it."""
-    places = [word.lstrip("-+") for word in words]
-    known = [root.resolve(place) or place.rstrip("/") or "/" for place in places]
-    above = [each for each in known if path == each or path.startswith(f"{each.rstrip('/')}/")]
-    return max(above, key=len, default="")
+def deepest(root: Root, unit: LoadedUnit, key: str, path: str) -> str:
+    """The longest path of a setting that is `path` or above it."""
+    known = (root.resolve(each.source) or each.source for each in unit_paths(unit, key))
+    return max((each for each in known if is_below(path, each)), key=len, default="")
 
 
 def prove_caches(root: Root, unit: LoadedUnit, environment: Environment) -> Iterator[Finding]:

@@ -26,6 +26,7 @@ from imagebuilder.proof.services.environment import (
 from imagebuilder.proof.services.settings import CommandLine
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup
+from imagebuilder.proof.unit_paths import is_below, unit_paths
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.expectations import Device
 from imagebuilder.root import Root
@@ -163,15 +164,13 @@ def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
 
 def hiding(unit: LoadedUnit, path: str) -> str:
     """The setting of a unit that hides a path from its programs, "" if none."""
-    bound = (*unit.words("BindPaths"), *unit.words("BindReadOnlyPaths"))
-    shown = [word.lstrip("-").split(":") for word in bound]
-    if any(path.startswith((parts[1:2] or parts)[0]) for parts in shown):
+    bound = unit_paths(unit, "BindPaths", "BindReadOnlyPaths")
+    if any(is_below(path, each.target) for each in bound):
         return ""
     if path.startswith(HOMES) and unit.last("ProtectHome").lower() in HIDDEN:
         return "ProtectHome"
     for key in ("InaccessiblePaths", "TemporaryFileSystem"):
-        places = [word.lstrip("-+").partition(":")[0] for word in unit.words(key)]
-        if any(place and path.startswith(f"{place.rstrip('/')}/") for place in places):
+        if any(is_below(path, each.source) for each in unit_paths(unit, key)):
             return key
     return ""
 

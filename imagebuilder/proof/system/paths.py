@@ -17,6 +17,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.proof.tmpfiles import read_tmpfiles
+from imagebuilder.proof.unit_paths import is_below, unit_paths
 from imagebuilder.root import Root
 
 NEEDED = (
@@ -64,13 +65,8 @@ def made_by_tmpfiles(root: Root) -> set[str]:
 
 def missing(subject: Subject, unit: LoadedUnit, key: str) -> Iterator[str]:
     """The paths of a setting that must be there, and that the image does not have."""
-    for word in unit.words(key):
-        path = word.removeprefix("+").partition(":")[0].rstrip("/")
-        is_sure = path.startswith("/") and "%" not in path and "$" not in path
+    for each in unit_paths(unit, key):
+        path = each.source
+        is_sure = not each.is_optional and path[:1] == "/" and "%" not in path and "$" not in path
         if is_sure and not is_there(subject, path):
             yield path
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Whether a path is `folder` or below it: who makes a path makes its folders."""
-    return path == folder or path.startswith(f"{folder}/")

@@ -15,8 +15,9 @@ from imagebuilder.proof.services.sessions import WHO, session_environment
 from imagebuilder.proof.services.start import appears_later, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.paths import MADE, is_below, made_by_tmpfiles
+from imagebuilder.proof.system.paths import MADE, made_by_tmpfiles
 from imagebuilder.proof.systemd import LoadedUnit, Startup
+from imagebuilder.proof.unit_paths import is_below, unit_paths
 
 # Where a runtime or an interpreter is installed, and what uses it looks nowhere else.
 HOMES = re.compile(
@@ -123,8 +124,7 @@ def unwritable(subject: Subject, unit: LoadedUnit, path: str) -> str:
 
 def protected(unit: LoadedUnit, path: str) -> str:
     """The setting that makes a path read-only for a unit."""
-    words = (word.lstrip("+-") for key in OPENED for word in unit.words(key))
-    allowed = frozenset(part for word in words for part in word.split(":") if part[:1] == "/")
+    allowed = frozenset(each.target for each in unit_paths(unit, *OPENED))
     if covers(allowed, path):
         return ""
     system = unit.last("ProtectSystem")
@@ -134,6 +134,6 @@ def protected(unit: LoadedUnit, path: str) -> str:
         return f"ProtectSystem={system}"
     if unit.last("ProtectHome") in ("yes", "read-only") and covers(frozenset(HOME_FOLDERS), path):
         return f"ProtectHome={unit.last('ProtectHome')}"
-    if covers(frozenset(w.lstrip("+-") for w in unit.words("ReadOnlyPaths")), path):
+    if covers(frozenset(p.source for p in unit_paths(unit, "ReadOnlyPaths")), path):
         return "ReadOnlyPaths="
     return ""

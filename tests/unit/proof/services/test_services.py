@@ -6,10 +6,12 @@ from __future__ import annotations
 import pytest
 
 from imagebuilder.image.proof import Level
+from imagebuilder.proof.access.units import UnitSettings
 from imagebuilder.proof.services.confinement import covers
 from imagebuilder.proof.services.devices import prove_selection
 from imagebuilder.proof.services.environment import Variable, assignments, expanded, remarks
 from imagebuilder.proof.services.selectors import target_of
+from imagebuilder.proof.unit_paths import UnitPath, unit_paths
 
 
 @pytest.mark.parametrize(
@@ -80,11 +82,15 @@ def test_command_lines_are_expanded() -> None:
     assert expanded(["/bin/p", "$A", "--b=${B}", "$NONE"], given) == ["/bin/p", "1", "2", "--b=x"]
 
 
+def places(words: str) -> list[UnitPath]:
+    return list(unit_paths(UnitSettings("a.service", (), {"X": (words,)}), "X"))
+
+
 def test_paths_cover_what_is_below_them() -> None:
-    assert covers(["-/dev"], "/dev/kfd")
-    assert covers(["/dev/dri:ro"], "/dev/dri/renderD*")
-    assert covers(["/dev/dri/renderD128"], "/dev/dri/renderD*")
-    assert not covers(["/dev/nvidia0", "/de"], "/dev/kfd")
+    assert covers(places("-/dev"), "/dev/kfd")
+    assert covers(places("/dev/dri:ro"), "/dev/dri/renderD*")
+    assert covers(places("/dev/dri/renderD128"), "/dev/dri/renderD*")
+    assert not covers(places("/dev/nvidia0 /de"), "/dev/kfd")
 
 
 def test_versions_are_targets() -> None:
