@@ -64,7 +64,9 @@ def test_what_takes_all_memory_is_ended() -> None:
             taken.append(bytes(1 << 20))
         return len(taken)
 
-    with pytest.raises(WorkError, match="the work took more than 512 MiB of memory, and was ended"):
+    with pytest.raises(
+        WorkError, match="the work took more than 512 MiB of memory, and was stopped"
+    ):
         run_apart("the work", work, memory=512 << 20)
 
 

@@ -20,8 +20,11 @@ from imagebuilder.proof.systemd import Startup
 CLOCKS = ("systemd-timesyncd", "chronyd", "ntpd", "openntpd")
 MANAGED = ("/etc/NetworkManager/NetworkManager.conf", "/etc/NetworkManager/conf.d/*.conf",
            "/usr/lib/NetworkManager/conf.d/*.conf")  # fmt: skip
+# Of a card; managed=false of [ifupdown], as Debian ships it, leaves none alone.
 UNMANAGED = re.compile(
-    r"^[ \t]*(unmanaged-devices\s*=\s*\S|managed\s*=\s*(0|no|false)\b)", re.MULTILINE
+    r"^[ \t]*unmanaged-devices\s*=\s*\S"
+    r"|^\[device[^\]\n]*\][^\[]*\n[ \t]*managed\s*=\s*(0|no|false)\b",
+    re.MULTILINE,
 )
 # Settings that forbid user namespaces, and programs that make one for each container.
 NAMESPACES = ("user.max_user_namespaces", "kernel.unprivileged_userns_clone")

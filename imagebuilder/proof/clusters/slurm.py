@@ -21,6 +21,9 @@ from imagebuilder.root import Root
 FOLDERS = ("/etc/slurm", "/etc/slurm-llnl")
 SETTING = re.compile(r"(?<!\w)(?P<key>\w+)\s*=\s*(?P<value>\S+)")
 PLUGINS = ("/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm", "/usr/lib64/slurm", "/usr/lib/slurm")
+# What slurmd loads (slurm.conf(5)).
+LOADED = ("selecttype", "authtype", "credtype", "proctracktype", "taskplugin", "switchtype",
+          "jobacctgathertype")  # fmt: skip
 NAME = re.compile(r"\w+")
 MEMLOCK = str(8 << 20)  # the kernel's default, for what systemd starts
 # Of systemd before 256, which could still mount the old hierarchies.
@@ -40,21 +43,23 @@ def prove_slurm(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 
 def prove_plugins(root: Root, daemon: SiteService) -> Iterator[Finding]:
-    """Faults of plugins that slurm.conf names by TYPE/NAME, and that this Slurm does not have."""
+    """Warnings of plugins of slurmd that slurm.conf names, and that this Slurm does not have.
+
+    Others are the controller's, whose packages a node may lack; `none` needs no file.
+    """
     path, settings = read_slurm(root, "slurm.conf")
     folder = settings.get("plugindir", "")
     places = [folder] if folder else [p for p in PLUGINS for p in root.glob(p)]
     there = {name for place in places for name in root.names(place)}
-    kinds = {name.partition("_")[0] for name in there}
-    for value in (v for words in settings.values() for v in words.split(",")):
-        kind, has_name, name = value.partition("/")
+    for value in (v for key in LOADED for v in settings.get(key, "").split(",")):
+        kind, _, name = value.partition("/")
         plugin = f"{kind}_{name}.so"
-        if has_name and kind in kinds and NAME.fullmatch(name) and plugin not in there:
-            what = f"{daemon.name} does not start: {path} names {value}, and {plugin} is not among "
+        like = sorted(each for each in there if each.startswith(f"{kind}_"))
+        if like and NAME.fullmatch(name) and name != "none" and plugin not in there:
+            what = f"{daemon.name} may not start: {path} names {value}, and {plugin} is not among "
             what += "the plugins of this Slurm"
-            like = sorted(each for each in there if each.startswith(f"{kind}_"))
             where = (Evidence(path, said=value), Evidence(places[0], said=" ".join(like[:8])))
-            yield SAY.fault(what, *where, hint="name one of those, or install its package")
+            yield SAY.warning(what, *where, hint="name one of those, or install its package")
 
 
 def prove_hierarchy(subject: Subject, daemon: SiteService) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ def ends_of(text: str) -> list[float]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(cadata=text)
+        ends = [one.get("notAfter") for one in context.get_ca_certs()]
+        return [ssl.cert_time_to_seconds(end) for end in ends if isinstance(end, str)]
     except (ssl.SSLError, ValueError):
         return []
-    ends = (one.get("notAfter") for one in context.get_ca_certs())
-    return [ssl.cert_time_to_seconds(end) for end in ends if isinstance(end, str)]

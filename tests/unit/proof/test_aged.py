@@ -77,6 +77,10 @@ def test_a_link_that_leads_nowhere_is_nothing(path: str, there: bool, tmp_path: 
         ("TaskPlugin=task/affinity,task/cgroup", "task_affinity.so"),
         ("SelectType=select/cons_tres", ""),
         ("TaskPlugin=task/cgroup", ""),
+        ("JobAcctGatherType=jobacct_gather/cgroups", "jobacct_gather_cgroups.so"),
+        # Without a file in newer releases; of the controller alone.
+        ("TaskPlugin=task/none", ""),
+        ("JobCompType=jobcomp/elasticsearch", ""),
         ("MailProg=/usr/bin/mail", ""),
         ("StateSaveLocation=var/spool", ""),
     ],
@@ -86,6 +90,8 @@ def test_plugins_that_slurm_does_not_have(setting: str, missing: str, tmp_path: 
         "/etc/slurm/slurm.conf": f"ClusterName=a\n{setting}\n",
         f"{PLUGINS}/select_cons_tres.so": "",
         f"{PLUGINS}/task_cgroup.so": "",
+        f"{PLUGINS}/jobacct_gather_cgroup.so": "",
+        f"{PLUGINS}/jobcomp_script.so": "",
     }
     given = subject(make_tree(tmp_path, files))
     daemon = SiteService(given, service("slurmd.service"), ("/usr/sbin/slurmd",))
@@ -106,6 +112,12 @@ def test_plugins_of_slurm_elsewhere_are_not_judged(tmp_path: Path) -> None:
         ("[main]\nplugins=keyfile\n", (), 0),
         ("[keyfile]\nunmanaged-devices=type:ethernet\n", ("systemd-networkd.service",), 0),
         ("[device]\nmanaged=0\n", ("systemd-networkd.service",), 0),
+        ("[device-eth]\nmatch-device=type:ethernet\nmanaged=0\n", ("systemd-networkd.service",), 0),
+        (
+            "[main]\nplugins=ifupdown\n\n[ifupdown]\nmanaged=false\n",
+            ("systemd-networkd.service",),
+            1,
+        ),
     ],
 )
 def test_two_managers_of_the_network(
