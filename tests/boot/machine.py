@@ -48,19 +48,22 @@ def nics(macs: Sequence[str]) -> list[Nic]:
 
 @contextlib.contextmanager
 def machine(
-    room: Lab, kernel: Path, initrd: Path, cmdline: Sequence[str], *, name: str = "machine"
+    room: Lab, kernel: Path, initrd: Path, cmdline: Sequence[str], *, facts: Path | None = None
 ) -> Iterator[Program]:
     """A running machine that was given its kernel; its lines are its serial console.
 
+    `facts` gets what the node writes to its second serial port: to the first one the kernel
+    prints at any time, in the middle of a line too.
     It ends by itself when the node powers off, and instead of rebooting.
     """
+    second: list[Word] = ["-serial", f"file:{facts}"] if facts else []
     argv: list[Word] = [
         "qemu-system-x86_64", *ACCELERATION.words(), "-m", str(MEMORY_MIB), "-nodefaults",
-        "-display", "none", "-serial", "stdio", "-device", "virtio-rng-pci", "-uuid", UUID,
+        "-display", "none", "-serial", "stdio", *second, "-device", "virtio-rng-pci", "-uuid", UUID,
         "-no-reboot", *nic_words(Firmware.UEFI, nics(MACS)),
         "-kernel", kernel, "-initrd", initrd, "-append", " ".join(("console=ttyS0", *cmdline)),
     ]  # fmt: skip
-    with room.program(name, argv) as started:
+    with room.program("machine", argv) as started:
         yield started
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from imagebuilder.boot.lab import Lab
 from imagebuilder.cpio import Entry
+from imagebuilder.program import Program
 from tests.boot.machine import machine, make_initrd
 
 BOOT_SECONDS = 600
@@ -25,13 +26,13 @@ Description=Tell the laboratory what this node is
 [Service]
 ExecStart=/etc/laboratory
 """
-# Facts are lines `FACT name=value`.  Files are read again from the server after the caches are
+# Facts are lines `name=value`.  Files are read again from the server after the caches are
 # dropped, because a network that is lost is noticed only then.
 TELL = """\
 #!/bin/sh
-exec > /dev/ttyS0 2>&1
-tell() {{ sed "s/^/FACT $1=/"; }}
-echo "FACT state=$(systemctl is-system-running --wait)"
+exec > /dev/ttyS1 2>&1
+tell() {{ sed "s/^/$1=/"; }}
+echo "state=$(systemctl is-system-running --wait)"
 systemctl --failed --plain --no-legend | tell failed
 findmnt -rno FSTYPE / | tell root
 findmnt -rno FSTYPE,SOURCE,OPTIONS {lower} | tell lower
@@ -47,7 +48,7 @@ echo written > /usr/written && cat /usr/written | tell write
 find /var/log/journal -type f | tell journal
 echo 3 > /proc/sys/vm/drop_caches
 find /usr/bin /usr/lib/systemd -type f | sed 100q | xargs cat | wc -c | tell read
-echo FACT end=
+echo end=
 systemctl poweroff --no-block
 """
 
@@ -107,18 +108,26 @@ def run_node(room: Lab, image: Image, words: Sequence[str], entries: Sequence[En
         Entry(f"{NODE}/etc/laboratory", tell, 0o755),
         Entry(f"{NODE}/etc/systemd/system/laboratory.service", UNIT),
         Entry(f"{wants}/laboratory.service", link="../laboratory.service"),
-        # A getty would hang up the line we talk on.
-        Entry(f"{NODE}/etc/systemd/system/serial-getty@ttyS0.service", link="/dev/null"),
     )
     initrd = make_initrd(image.initrds, (*ours, *entries), room.work / "initrd.img")
-    with machine(room, image.kernel, initrd, (*image.cmdline, *CHEAP, *words)) as node:
-        node.wait_for(r"FACT end=", BOOT_SECONDS)
+    facts = room.work / "facts"
+    cmdline = (*image.cmdline, *CHEAP, *words)
+    with machine(room, image.kernel, initrd, cmdline, facts=facts) as node:
+        wait_for_end(facts, node)
         started = time.monotonic()
         node.wait(OFF_SECONDS)
         off = time.monotonic() - started
-        lines = [line.rpartition("FACT ")[2] for line in node.said(r"^FACT ")]
-    pairs = (line.strip().partition("=") for line in lines)
+    pairs = (line.strip().partition("=") for line in facts.read_text().splitlines())
     return Told(tuple((name, value) for name, _, value in pairs), off)
+
+
+def wait_for_end(facts: Path, node: Program) -> None:
+    """Wait until `node` has told everything.  Raises WorkError."""
+    deadline = time.monotonic() + BOOT_SECONDS
+    while not (facts.exists() and "\nend=" in facts.read_text()):
+        if node.status is not None or time.monotonic() > deadline:
+            raise node.complaint("did not say what it is")
+        time.sleep(0.2)
 
 
 def run_failing_node(

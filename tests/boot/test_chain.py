@@ -27,6 +27,7 @@ LIVE_INIT = b"""\
 /bin/busybox mkdir /proc /dev
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t devtmpfs dev /dev
+echo 1 > /proc/sys/kernel/printk # the kernel prints in the middle of lines
 exec > /dev/ttyS0
 echo "LIVE $(/bin/busybox cat /proc/cmdline)"
 exec /bin/busybox sleep 100000
