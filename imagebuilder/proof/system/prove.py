@@ -32,6 +32,7 @@ from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.proof.system.start import prove_listeners, prove_ports, prove_start
 from imagebuilder.proof.system.unread import prove_read
 from imagebuilder.proof.system.upgrades import prove_upgrades
+from imagebuilder.proof.system.variables import prove_variables
 from imagebuilder.proof.systemd import read_startup
 
 # They merge extensions over /usr, /opt and /etc.
@@ -61,6 +62,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_read(subject, startup)
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)
+    yield from prove_variables(subject, startup)
     yield from prove_manager(subject, startup)
     yield from prove_processors(subject, startup)
     yield from prove_session_limits(subject)
