@@ -17,6 +17,7 @@ from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.libraries.driver_rules import prove_driver
 from imagebuilder.proof.libraries.icd import Icd, find_icds, prove_icds
+from imagebuilder.proof.libraries.preload import prove_preload
 from imagebuilder.proof.libraries.runtimes import prove_releases, prove_runtimes
 from imagebuilder.proof.libraries.search import PYTHON, Search, read_files
 from imagebuilder.proof.quotes import split_words
@@ -41,6 +42,7 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
     closure = Closure(files, search, subject.family)
     gaps = list(prove_closure(closure, declared, subject.shipped))
     yield from gaps
+    yield from prove_preload(search)
     yield from prove_runtimes(closure, declared)
     yield from prove_releases(closure)
     yield from prove_driver(subject)
