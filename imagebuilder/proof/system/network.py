@@ -46,6 +46,7 @@ KNOWN = {
     "Virtualization": ("no",),
 }
 FAST = 10**9  # bits per second
+ETHERNET = 1500  # bytes of a frame that every switch takes
 DOWN = ("down", "always-down")
 # With these networkd keeps an address that the initrd got by DHCP, whatever happens.
 KEEPING = (*TRUE, "dhcp", "dynamic")
@@ -73,6 +74,8 @@ def prove_nic(root: Root) -> Iterator[Finding]:
                 sections[section] = {**sections.get(section, {}), **values}
         if matches(sections):
             yield from prove_settings(root, path, sections)
+            if not path.endswith(posixpath.basename(BOOT)):  # who changes that one means this NIC
+                yield from prove_frames(setter(root, path, "MTUBytes"), sections.get("Link", {}))
             break
     for path in network_files(root, ".link"):
         sections = read_sections(root.text(path))
@@ -86,6 +89,7 @@ def prove_nic(root: Root) -> Iterator[Finding]:
             hint = "make [Match] name only the intended NIC; DHCP identifies nodes by MAC address"
             yield SAY.fault(what, where, hint=hint)
         yield from prove_speed(path, link)
+        yield from prove_frames(path, link)
         break
     yield from prove_order(root)
 
@@ -122,6 +126,18 @@ def prove_speed(path: str, link: Mapping[str, str]) -> Iterator[Finding]:
         what += " and ".join(slow)
         where = Evidence(path, "Link", said=" ".join(slow))
         yield SAY.fault(what, where, hint="remove it: NIC and switch negotiate the speed")
+
+
+def prove_frames(path: str, link: Mapping[str, str]) -> Iterator[Finding]:
+    """A warning of frames that a switch may not take: small packets pass, and large ones do not."""
+    size = re.fullmatch(r"(\d+)([KM]?)", said := link.get("MTUBytes", ""))
+    if size and whole(size[1]) << 10 * " KM".index(size[2] or " ") > ETHERNET:
+        what = (
+            f"{posixpath.basename(path)} gives the NIC that the node booted from MTUBytes={said}: "
+        )
+        what += "if its switch takes no jumbo frames, ssh and NFS hang"
+        hint = "make [Match] name only the NICs whose switch takes them"
+        yield SAY.warning(what, Evidence(path, "Link", said=f"MTUBytes={said}"), hint=hint)
 
 
 def prove_settings(root: Root, path: str, sections: Sections) -> Iterator[Finding]:

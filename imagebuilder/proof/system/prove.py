@@ -30,6 +30,7 @@ from imagebuilder.proof.system.reach import prove_reach
 from imagebuilder.proof.system.scripts import prove_scripts
 from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.proof.system.start import prove_listeners, prove_ports, prove_start
+from imagebuilder.proof.system.tunnels import prove_tunnels
 from imagebuilder.proof.system.unread import prove_read
 from imagebuilder.proof.system.upgrades import prove_upgrades
 from imagebuilder.proof.system.variables import prove_variables
@@ -70,6 +71,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_named_files(subject)
     yield from prove_sleep(subject, startup)
     yield from prove_network(subject, startup)
+    yield from prove_tunnels(subject.root, startup)
     yield from prove_tls(subject, startup)
     yield from prove_stub(subject, startup)
     yield from prove_journal(subject)

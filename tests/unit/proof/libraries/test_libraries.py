@@ -389,5 +389,5 @@ def test_libraries_that_a_service_is_told_of(tmp_path: Path, value: str) -> None
 
 def test_what_every_program_loads_first(tmp_path: Path) -> None:
     text = f"liba.so.1 # jemalloc\n{LIB}/libc.so.6:libgone.so /opt/gone.so\n# libold.so\n"
-    (what,) = warnings(proved(tmp_path, GOOD | {"/etc/ld.so.preload": text}))
+    (what,) = warnings(proved(tmp_path, {**GOOD, "/etc/ld.so.preload": text}))
     assert what.startswith("/etc/ld.so.preload names libgone.so, /opt/gone.so, which the image")
