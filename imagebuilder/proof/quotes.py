@@ -15,3 +15,11 @@ def split_words(text: str) -> list[str]:
     if len(text) > MOST_CHARACTERS:
         raise ValueError("longer than an argument of a program can be")
     return shlex.split(text)
+
+
+def unquoted(text: str) -> list[str]:
+    """The words of a text, with their quotes if they cannot be taken off."""
+    try:
+        return split_words(text)
+    except ValueError:
+        return text.split()

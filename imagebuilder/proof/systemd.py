@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.access.units import FOLDERS, UnitSettings
 from imagebuilder.proof.numbers import whole
-from imagebuilder.proof.quotes import split_words
+from imagebuilder.proof.quotes import unquoted
 from imagebuilder.proof.subject import Subject
 
 SYSTEMD = "/usr/lib/systemd/systemd"
@@ -198,10 +198,7 @@ def parse_unit(name: str, lines: Iterable[str]) -> LoadedUnit:
 
 def command_words(text: str) -> tuple[str, ...]:
     """The words of a command line in a dump, which is quoted for a shell (quote_command_line())."""
-    try:
-        return tuple(word.replace("\\$", "$") for word in split_words(text))
-    except ValueError:
-        return tuple(text.split())
+    return tuple(word.replace("\\$", "$") for word in unquoted(text))
 
 
 def parse_log(text: str) -> tuple[frozenset[str], dict[str, str], tuple[Complaint, ...]]:

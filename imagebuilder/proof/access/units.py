@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from imagebuilder.proof.config import config_files, config_folders
+from imagebuilder.proof.quotes import unquoted
 from imagebuilder.root import Root
 
 FOLDERS = config_folders("systemd/system")
@@ -25,6 +26,20 @@ DRIVERS = (
     ("/dev/nvidia-caps", ("nvidia-caps",)),
     ("/dev/nvidia", ("nvidia", "nvidia-frontend", "nvidiactl")),
 )
+
+
+def split_prefixes(line: str) -> tuple[str, str]:
+    """The prefixes of a command line, and its program."""
+    first = next(iter(unquoted(line)), "")
+    program = first.lstrip(PREFIXES)
+    return first[: len(first) - len(program)], program
+
+
+def prefixes_of(root: Root, unit: UnitSettings, key: str, program: str) -> str:
+    """The prefixes of a program in the files of a unit, which its dump leaves out."""
+    lines = (line for path in unit.paths for line in service_lines(root.text(path)))
+    each = (split_prefixes(value) for name, value in lines if name == key)
+    return "".join(prefixes for prefixes, known in each if known == program)
 
 
 def find_program(root: Root, name: str, folders: Iterable[str] = BINARIES) -> str:
@@ -64,9 +79,9 @@ class Unit(UnitSettings):
         found = []
         for key in ("ExecStartPre", "ExecStart"):
             for line in self.every(key):
-                first = line.split()[0] if line.split() else ""
-                if first and "-" not in first[: len(first) - len(first.lstrip(PREFIXES))]:
-                    found.append(first.lstrip(PREFIXES).strip("\"'"))
+                prefixes, program = split_prefixes(line)
+                if program and "-" not in prefixes:
+                    found.append(program)
         return tuple(found)
 
     def allows(self, device: str) -> bool:

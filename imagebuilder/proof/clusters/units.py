@@ -4,17 +4,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.services.environment import (
-    Environment,
-    environment_of,
-    expanded,
-    unquoted,
-)
+from imagebuilder.proof.commands import CommandLine, command_of
+from imagebuilder.proof.services.environment import Environment, environment_of
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import find_engine
@@ -42,15 +38,17 @@ class SiteService:
         return environment_of(self.subject, self.unit)
 
     @cached_property
-    def words(self) -> tuple[str, ...]:
+    def command(self) -> CommandLine:
         """The command line with variables expanded, and what a variable of the engine adds."""
-        added: list[str] = []
-        for engine in self.subject.expectations.engines:
-            if engine.unit == self.name:
-                name = find_engine(self.subject.engines, engine.engine).model.arguments
-                variable = self.environment.get(name)
-                added += unquoted(variable.value) if variable else []
-        return (*expanded(self.written, self.environment), *added)
+        engines = self.subject.expectations.engines
+        names = (each.engine for each in engines if each.unit == self.name)
+        kinds = (find_engine(self.subject.engines, name) for name in names)
+        arguments = next((kind.model.arguments for kind in kinds), "")
+        return command_of(self.unit, self.written, self.environment, arguments)
+
+    @property
+    def words(self) -> Sequence[str]:
+        return self.command.words
 
     @property
     def evidence(self) -> Evidence:
@@ -58,14 +56,7 @@ class SiteService:
         return Evidence(path, said=f"ExecStart={' '.join(self.written)}")
 
     def option(self, *names: str) -> str | None:
-        """The value of the last of some options, None without one; "" for one without a value."""
-        found: str | None = None
-        for number, word in enumerate(self.words):
-            name, has_value, value = word.partition("=")
-            if name in names:
-                following = self.words[number + 1 : number + 2]
-                found = value if has_value else next(iter(following), "")
-        return found
+        return self.command.option(*names)
 
 
 def site_services(subject: Subject, startup: Startup) -> Iterator[SiteService]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.process import TIMED_OUT
-from imagebuilder.proof.access.units import PREFIXES, Unit
+from imagebuilder.proof.access.units import Unit, split_prefixes
 from imagebuilder.proof.quotes import split_words
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
@@ -53,10 +53,9 @@ def run_guards(subject: Subject, unit: Unit) -> Iterator[GuardRun]:
     variables = environment(subject.root, unit)
     for key in GUARDS:
         for line in unit.every(key):
-            bare = line.lstrip(PREFIXES)
-            ignored = "-" in line[: len(line) - len(bare)]
-            words = command_words(bare, variables)
-            if not words or ignored or posixpath.basename(words[0]) in PLAIN:
+            prefixes, _ = split_prefixes(line)
+            words = command_words(line[len(prefixes) :], variables)
+            if not words or "-" in prefixes or posixpath.basename(words[0]) in PLAIN:
                 continue
             assignments = [f"{name}={value}" for name, value in variables.items()]
             done = subject.run(["env", *assignments, *words], seconds=SECONDS)

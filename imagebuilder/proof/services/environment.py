@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.cmdline import CMDLINE, kernel_words
-from imagebuilder.proof.quotes import split_words
+from imagebuilder.proof.quotes import unquoted
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, read_config
 from imagebuilder.root import Root
@@ -132,13 +132,6 @@ def pairs_of(text: str) -> Iterator[tuple[str, str]]:
         name, is_set, value = word.partition("=")
         if is_set:
             yield name, value
-
-
-def unquoted(text: str) -> list[str]:
-    try:
-        return split_words(text)
-    except ValueError:
-        return text.split()
 
 
 def where(root: Root, paths: Iterable[str], name: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from imagebuilder.elf import read_needs
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.units import prefixes_of
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.services.environment import Environment
@@ -20,9 +21,6 @@ from imagebuilder.root import Root
 # Where Triton and PyTorch's compiler keep shared libraries that they make.
 COMPILED = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
 EXEC, NO_EXEC = "ExecPaths", "NoExecPaths"
-# A command whose failure is ignored, or which runs outside of the namespace: "special executable
-# prefixes" of systemd.service(5).
-EXEMPT = r"^[ \t]*{key}\s*=\s*[@:|!-]*[+-][@:|!+-]*{program}(\s|$)"
 # Types whose programs report to systemd, and the one that has ended when a watchdog would begin
 # (systemd.service(5), Type=).
 WAITED_FOR = ("notify", "notify-reload")
@@ -67,8 +65,8 @@ def prove_executable(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
 
 
 def exempt(root: Root, unit: LoadedUnit, key: str, program: str) -> bool:
-    pattern = re.compile(EXEMPT.format(key=key, program=re.escape(program)), re.MULTILINE)
-    return any(pattern.search(root.text(path)) for path in unit.paths)
+    """Whether the failure of a command is ignored, or it runs outside of the namespace."""
+    return not set("-+").isdisjoint(prefixes_of(root, unit, key, program))
 
 
 def executed(root: Root, program: str) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.services import OPENS
+from imagebuilder.proof.commands import CommandLine, command_of
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.containers import prove_containers
@@ -22,7 +23,7 @@ from imagebuilder.proof.services.devices import (
     prove_search,
     prove_selection,
 )
-from imagebuilder.proof.services.environment import Environment, environment_of, expanded, unquoted
+from imagebuilder.proof.services.environment import Environment, environment_of
 from imagebuilder.proof.services.hosts import prove_hosts
 from imagebuilder.proof.services.models import prove_model
 from imagebuilder.proof.services.programs import (
@@ -33,7 +34,6 @@ from imagebuilder.proof.services.programs import (
 )
 from imagebuilder.proof.services.sessions import prove_sessions, prove_units
 from imagebuilder.proof.services.settings import (
-    CommandLine,
     prove_accepted,
     prove_address,
     prove_known,
@@ -177,13 +177,6 @@ def prove_engine(
 
 
 def line_of(unit: LoadedUnit, kind: EngineKind, environment: Environment) -> CommandLine:
-    """The command line of the service, with the arguments that a variable adds."""
-    commands = unit.commands.get("ExecStart", ())
-    words = expanded(commands[-1], environment) if commands else []
-    path = unit.paths[-1] if unit.paths else ""
-    more = environment.get(kind.model.arguments)
-    if more is None:
-        return CommandLine(unit.name, words, environment, path)
-    adds = more.evidence(kind.model.arguments)
-    added = [*words, *unquoted(more.value)]
-    return CommandLine(unit.name, added, environment, path, len(words), adds)
+    """The command line of an engine's service, with the arguments that a variable adds."""
+    written = unit.commands.get("ExecStart", ((),))[-1]
+    return command_of(unit, written, environment, kind.model.arguments)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.commands import CommandLine, SettingValue, without
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import processors_of
-from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.services.hosts import prove_one_address
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.sysctl import read_sysctl
@@ -23,58 +22,6 @@ from imagebuilder.root import Root
 AT_BOOT = ("/run/", "/proc/", "/sys/", "/dev/")
 WORD = re.compile(rb"[A-Za-z][\w-]+")
 LOOPBACK = ("127.", "localhost", "::1", "[::1]", "/", "unix:")
-
-
-@dataclass(frozen=True)
-class SettingValue:
-    """The value of a setting, and its origin: an option overrides a variable."""
-
-    value: str
-    by: str
-    evidence: Evidence
-
-
-@dataclass(frozen=True)
-class CommandLine:
-    """The command line of a service with variables expanded, and the unit's file.
-
-    A variable adds the words from `added_at` on; `adds` is where it is set.
-    """
-
-    unit: str
-    words: Sequence[str]
-    environment: Environment
-    path: str
-    added_at: int = 0
-    adds: Evidence | None = None
-
-    def find(self, setting: SettingModel) -> SettingValue | None:
-        """The value of a setting, None if neither an option nor a variable sets it."""
-        found = None
-        for number, word in enumerate(self.words):
-            option, is_set, value = word.partition("=")
-            if option in setting.options:
-                following = self.words[number + 1] if number + 1 < len(self.words) else ""
-                value = value if is_set else following
-                where = Evidence(self.path, said=f"{option} {value}")
-                if self.adds and number >= self.added_at:
-                    where = self.adds
-                found = SettingValue(value, f"{option} {value}", where)
-        variable = self.environment.get(setting.variable)
-        if found is None and variable:
-            by = f"{setting.variable}={variable.value}"
-            found = SettingValue(variable.value, by, variable.evidence(setting.variable))
-        return found
-
-    def value(self, settings: Sequence[SettingModel], means: str) -> SettingValue | None:
-        """The value that is the `address`, the `port` or the `threads` of the engine."""
-        for setting in settings:
-            if setting.means == means:
-                default = SettingValue(
-                    setting.default, f"the default {setting.default}", Evidence(self.path)
-                )
-                return self.find(setting) or default
-        return None
 
 
 def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
@@ -270,14 +217,3 @@ def words_of(root: Root, patterns: Sequence[str]) -> frozenset[str]:
     for path in files:
         found.update(WORD.findall(root.map(path) or b""))
     return frozenset(word.decode().replace("-", "_").strip("_").lower() for word in found)
-
-
-def without(words: Sequence[str], options: set[str]) -> Iterator[str]:
-    """A command line without some options and their values."""
-    skip = False
-    for word in words:
-        option, is_set, _ = word.partition("=")
-        if skip or option in options:
-            skip = not skip and not is_set
-            continue
-        yield word

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import BINARIES, find_unit
+from imagebuilder.proof.commands import CommandLine
 from imagebuilder.proof.fallback.guard import PLAIN
 from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.mounts import find_mounts, mount_of
@@ -23,7 +24,6 @@ from imagebuilder.proof.services.environment import (
     ignored_lines,
     remarks,
 )
-from imagebuilder.proof.services.settings import CommandLine
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.proof.unit_paths import is_below, unit_paths

@@ -12,10 +12,11 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import TRUE
+from imagebuilder.proof.commands import options_of
 from imagebuilder.proof.config import config_folders
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.say import some
@@ -178,11 +179,10 @@ def prove_waiting(startup: Startup) -> Iterator[Finding]:
     """
     unit = startup.units.get(WAITING)
     words = unit.commands.get("ExecStart", ((),))[-1] if unit else ()
-    options = parse_options(words[1:])
-    named = [*options.get("interface", ()), *options.get("i", ())]
-    if unit is None or WAITING not in startup.jobs or ("any" in options and not named):
+    named = [each.value for each in options_of(words, ("-i", "--interface"))]
+    if unit is None or WAITING not in startup.jobs or ("--any" in words and not named):
         return
-    seconds = (options.get("timeout") or ("120",))[-1]
+    seconds = ["120", *(each.value for each in options_of(words, ("--timeout",)))][-1]
     whom = " and ".join(named) or "every NIC"
     lacks = f"without {named[0]}" if named else "with a NIC without a cable"
     where = Evidence(unit.paths[-1] if unit.paths else WAITING, said=" ".join(words))
@@ -193,19 +193,6 @@ def prove_waiting(startup: Startup) -> Iterator[Finding]:
     elif not named:
         what = f"boot waits {seconds} s for {whom}: each boot of a node {lacks} takes that long"
         yield SAY.warning(what, where, hint="use --any")
-
-
-def parse_options(words: Sequence[str]) -> dict[str, list[str]]:
-    """The options of a command line, each with its values; `-i X`, `--interface=X` and so on."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    for word in words:
-        if word.startswith("-"):
-            name, is_set, value = word.lstrip("-").partition("=")
-            found.setdefault(name, []).extend([value] if is_set else [])
-        else:
-            found.setdefault(name, []).append(word)
-    return found
 
 
 def names_in(root: Root, folder: str) -> list[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import find_program
+from imagebuilder.proof.access.units import find_program, prefixes_of
 from imagebuilder.proof.privileges.searched import find_programs
 from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.services.environment import environment_of, expanded
@@ -43,7 +43,6 @@ RUNNERS = re.compile(rf"{'|'.join(sorted(SHELLS))}|{PYTHON.pattern}")
 ENV = "env"
 # The options of a shell that end it at the first failure, and that give it its script as a text.
 ERREXIT, TEXT = re.compile(r"-[a-z]*e[a-z]*"), re.compile(r"-[a-z]*c[a-z]*")
-IGNORES = r"^[ \t]*{key}\s*=\s*[@:|!+]*-[@:|!+-]*{program}(\s|$)"
 # What only a shell understands, as a word of its own.
 FOR_SHELLS = frozenset(("&&", "||", "|", ">", ">>", "&>", "<", "&"))
 BUILT_IN = frozenset(("source", ".", "cd", "export", "eval", "alias", "ulimit", "umask", "set"))
@@ -116,9 +115,7 @@ def of_units(subject: Subject, startup: Startup) -> Iterator[SiteProgram]:
         folders = tuple((search.value if search else PATH).split(":"))
         for key in STARTING:
             for words in filter(None, unit.commands.get(key, ())):
-                pattern = IGNORES.format(key=key, program=re.escape(words[0]))
-                texts = map(subject.root.text, unit.paths)
-                matters = not any(re.search(pattern, text, re.MULTILINE) for text in texts)
+                matters = "-" not in prefixes_of(subject.root, unit, key, words[0])
                 command = expanded(words, environment)
                 start = f"which {unit.name} starts ({key}=)"
                 where = said_in(subject.root, unit, key).path

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
+from imagebuilder.proof.commands import CommandLine
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.devices import (
     prove_interfaces,
@@ -21,7 +22,6 @@ from imagebuilder.proof.services.hosts import prove_hosts
 from imagebuilder.proof.services.models import CLEANING, prove_model
 from imagebuilder.proof.services.prove import line_of
 from imagebuilder.proof.services.settings import (
-    CommandLine,
     prove_accepted,
     prove_known,
     prove_lent,

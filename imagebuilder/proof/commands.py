@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Command lines of services: their words, and the values of their options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Evidence
+from imagebuilder.proof.quotes import unquoted
+from imagebuilder.proof.services.environment import Environment, expanded
+from imagebuilder.proof.systemd import LoadedUnit
+from imagebuilder.recipe.model_engine import SettingModel
+
+# Not a value: values may be negative numbers.
+ANOTHER = re.compile(r"-[-A-Za-z].*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class OptionValue:
+    """An option of a command line, with "" if it has no value; its words are `first` to `last`."""
+
+    name: str
+    value: str
+    first: int
+    last: int
+
+
+def options_of(words: Sequence[str], names: Collection[str]) -> Iterator[OptionValue]:
+    """Some options of a command line, in order: `--name=value` and `--name value`."""
+    for number, word in enumerate(words):
+        name, has_value, value = word.partition("=")
+        if name not in names:
+            continue
+        following = words[number + 1 : number + 2]
+        if has_value or not following or ANOTHER.fullmatch(following[0]):
+            yield OptionValue(name, value, number, number)
+        else:
+            yield OptionValue(name, following[0], number, number + 1)
+
+
+def without(words: Sequence[str], names: Collection[str]) -> list[str]:
+    """A command line without some options and their values."""
+    gone = {n for each in options_of(words, names) for n in (each.first, each.last)}
+    return [word for number, word in enumerate(words) if number not in gone]
+
+
+@dataclass(frozen=True)
+class SettingValue:
+    """The value of a setting, and its origin: an option overrides a variable."""
+
+    value: str
+    by: str
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """The command line of a service with variables expanded, and the unit's file.
+
+    A variable adds the words from `added_at` on; `adds` is where it is set.
+    """
+
+    unit: str
+    words: Sequence[str]
+    environment: Environment
+    path: str
+    added_at: int = 0
+    adds: Evidence | None = None
+
+    def option(self, *names: str) -> str | None:
+        """The value of the last of some options, None without one; "" for one without a value."""
+        found = list(options_of(self.words, names))
+        return found[-1].value if found else None
+
+    def find(self, setting: SettingModel) -> SettingValue | None:
+        """The value of a setting, None if neither an option nor a variable sets it."""
+        for option in reversed(list(options_of(self.words, setting.options))):
+            by = f"{option.name} {option.value}".strip()
+            is_added = self.adds is not None and option.first >= self.added_at
+            where = self.adds if is_added and self.adds else Evidence(self.path, said=by)
+            return SettingValue(option.value, by, where)
+        variable = self.environment.get(setting.variable)
+        if variable is None:
+            return None
+        by = f"{setting.variable}={variable.value}"
+        return SettingValue(variable.value, by, variable.evidence(setting.variable))
+
+    def value(self, settings: Sequence[SettingModel], means: str) -> SettingValue | None:
+        """The value that is the `address`, the `port` or the `threads` of the engine."""
+        for setting in settings:
+            if setting.means == means:
+                default = SettingValue(
+                    setting.default, f"the default {setting.default}", Evidence(self.path)
+                )
+                return self.find(setting) or default
+        return None
+
+
+def command_of(
+    unit: LoadedUnit, written: Sequence[str], environment: Environment, arguments: str = ""
+) -> CommandLine:
+    """A command line of a unit, with what the variable `arguments` adds."""
+    words = expanded(written, environment)
+    path = unit.paths[-1] if unit.paths else ""
+    more = environment.get(arguments)
+    if more is None:
+        return CommandLine(unit.name, words, environment, path)
+    added = [*words, *unquoted(more.value)]
+    return CommandLine(unit.name, added, environment, path, len(words), more.evidence(arguments))
