@@ -11,27 +11,27 @@ from dataclasses import replace
 from imagebuilder.elf import read_needs
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.access.accounts import Accounts
-from imagebuilder.proof.access.services import OPENS, prove_memlock, prove_use
+from imagebuilder.proof.access.nodes import FAMILIES, NPU, opened_by
+from imagebuilder.proof.access.services import prove_memlock, prove_use
 from imagebuilder.proof.access.units import find_unit
 from imagebuilder.proof.clusters.units import SiteService, site_services
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import read_startup
 from imagebuilder.recipe.expectations import Device, Service
 
-NPU = ("/dev/accel/",)
-CARD = tuple(dict.fromkeys(begin for begins in OPENS.values() for begin in begins))
+CARD = tuple(family.begin for family in FAMILIES if family.backends)
 # Libraries that a program needs which computes with them alone, by the beginning of their names.
 RUNTIMES = {
-    "libcuda.so": OPENS["cuda"],
-    "libcudart.so": OPENS["cuda"],
-    "libamdhip64.so": OPENS["hip"],
-    "libhsa-runtime64.so": OPENS["hip"],
-    "libze_loader.so": OPENS["sycl"],
-    "libxrt_coreutil.so": NPU,
+    "libcuda.so": opened_by(["cuda"]),
+    "libcudart.so": opened_by(["cuda"]),
+    "libamdhip64.so": opened_by(["hip"]),
+    "libhsa-runtime64.so": opened_by(["hip"]),
+    "libze_loader.so": opened_by(["sycl"]),
+    "libxrt_coreutil.so": (NPU,),
 }
 # Programs, modules of `python -m`, and folders of applications that run from where they are.
 KNOWN = {
-    "flm": NPU,
+    "flm": (NPU,),
     **dict.fromkeys(
         ("ollama", "tritonserver", "text-generation-launcher", "text-embeddings-router",
          "koboldcpp", "whisper-server", "sd-server", "vllm", "sglang", "lmdeploy", "torchrun",
@@ -67,13 +67,14 @@ def prove_others(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
 
 def devices_of(subject: Subject, service: SiteService) -> list[Device]:
     """The declared devices that the program of a service is known to open."""
-    begins = tuple(opened_by(subject, service))
+    begins = tuple(begins_of(subject, service))
     return [
         each for each in subject.expectations.devices if begins and each.path.startswith(begins)
     ]
 
 
-def opened_by(subject: Subject, service: SiteService) -> Iterator[str]:
+def begins_of(subject: Subject, service: SiteService) -> Iterator[str]:
+    """The beginnings of the nodes that the program of a service opens."""
     names = {service.program.lower()}
     if PYTHON.fullmatch(service.program):
         places = (*service.words[:2], f"{service.unit.last('WorkingDirectory')}/")

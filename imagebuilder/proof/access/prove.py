@@ -13,12 +13,11 @@ from dataclasses import replace
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.accounts import Accounts, memlock_of, read_memlock
+from imagebuilder.proof.access.nodes import FAMILIES, NVIDIA, find_family
 from imagebuilder.proof.access.others import prove_others
 from imagebuilder.proof.access.services import prove_services
 from imagebuilder.proof.access.sysfs import prove_writes
 from imagebuilder.proof.access.udev import (
-    NVIDIA,
-    SUBSYSTEMS,
     DeviceAccess,
     at_boot,
     facts_of,
@@ -37,13 +36,6 @@ MODPROBE = "/usr/bin/nvidia-modprobe"
 SETUID = 0o4000
 UDEVADM = "/usr/bin/udevadm"
 REFUSED = re.compile(r"^(/\S+?):\d+ (.*)$", re.MULTILINE)
-# The nodes of a chip's driver, for devices that no overlay declares.
-NODES = {
-    "amdgpu": ("/dev/dri/renderD*",),
-    "i915": ("/dev/dri/renderD*",),
-    "xe": ("/dev/dri/renderD*",),
-    "amdxdna": ("/dev/accel/accel*",),
-}
 
 
 def prove_access(subject: Subject) -> Iterator[Finding]:
@@ -86,7 +78,10 @@ def undeclared(subject: Subject) -> Iterator[Device]:
     declared = {device.path for device in subject.expectations.devices}
     chips = [chip for chip in subject.chips if chip.group]
     nodes = {
-        path: chip.group for chip in chips for name in chip.modules for path in NODES.get(name, ())
+        family.path: chip.group
+        for chip in chips
+        for family in FAMILIES
+        if not set(family.modules).isdisjoint(chip.modules)
     }
     for path, group in nodes.items():
         if path not in declared:
@@ -122,7 +117,7 @@ def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterat
     if accounts.group(node.group) == device.group and node.for_group:
         yield SAY.fact(f"{device.path} belongs to {device.group}, mode {node.mode:04o}", by)
         return
-    known = node.path or device.path.startswith((NVIDIA, *(begin for begin, _ in SUBSYSTEMS)))
+    known = node.path or find_family(device.path)
     what = f"no udev rule of the image gives {device.path} to {device.group}"
     what += f": it has {node.text}" if node.path else ""
     hint = "install udev with its rules, or ship a rule such as "

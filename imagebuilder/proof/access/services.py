@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.accounts import Accounts
+from imagebuilder.proof.access.nodes import FAMILIES, NVIDIA, find_family, opened_by
 from imagebuilder.proof.access.udev import node_of
 from imagebuilder.proof.access.units import (
     FOLDERS,
@@ -23,15 +24,6 @@ from imagebuilder.recipe.expectations import Device, Service
 from imagebuilder.root import Root
 
 SAY = Say(Question.ACCESS)
-# Devices that are only useful together, by the prefixes of their paths.
-FAMILIES = (("/dev/dri/", "/dev/kfd"), ("/dev/accel/",), ("/dev/nvidia",))
-# What a backend opens.
-OPENS = {
-    "hip": ("/dev/dri/", "/dev/kfd"),
-    "vulkan": ("/dev/dri/", "/dev/nvidia"),
-    "sycl": ("/dev/dri/",),
-    "cuda": ("/dev/nvidia",),
-}
 # The nodes that a glob for all of NVIDIA's stands for.
 ALL_NVIDIA = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm")
 EXECUTABLE = 0o111
@@ -184,19 +176,17 @@ def needed_by(subject: Subject, unit: Unit) -> list[Device]:
     """
     devices = subject.expectations.devices
     engines = [each for each in subject.expectations.engines if each.unit == unit.name]
-    opened = tuple(p for e in engines for backend in e.backends for p in OPENS.get(backend, ()))
+    opened = opened_by([backend for each in engines for backend in each.backends])
     if engines:
         return [device for device in devices if opened and device.path.startswith(opened)]
-    families = [
-        family
-        for family in FAMILIES
-        if any(d.path.startswith(family) and any(map(unit.allows, nodes(d))) for d in devices)
-    ]
-    begins = tuple(begin for family in families for begin in family)
+    allowed = [d for d in devices if any(map(unit.allows, nodes(d)))]
+    families = [family for d in allowed if (family := find_family(d.path)) and family.kind]
+    kinds = {family.kind for family in families}
+    begins = tuple(family.begin for family in FAMILIES if family.kind in kinds)
     return [d for d in devices if d.path.startswith(begins)] if begins else list(devices)
 
 
 def nodes(device: Device) -> tuple[str, ...]:
-    if device.path.startswith("/dev/nvidia") and posixpath.basename(device.path) == "nvidia*":
+    if device.path.startswith(NVIDIA) and posixpath.basename(device.path) == "nvidia*":
         return ALL_NVIDIA
     return (device.path,)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from imagebuilder.proof.access.nodes import NVIDIA, find_family
 from imagebuilder.proof.cmdline import CMDLINE, kernel_words
 from imagebuilder.proof.config import config_files, config_folders
 from imagebuilder.proof.kernel.modules import CLASSES
@@ -26,13 +27,6 @@ ROOT_ONLY = 0o600
 # The group may also use it if a rule sets a group but no mode (udev(7)).
 GROUPS_TOO = 0o660
 EVERYBODY = 0o666
-SUBSYSTEMS = (
-    ("/dev/dri/", "drm"),
-    ("/dev/kfd", "kfd"),
-    ("/dev/accel/", "accel"),
-    ("/dev/infiniband/uverbs", "infiniband_verbs"),
-)
-NVIDIA = "/dev/nvidia"
 # Options for the nodes that `nvidia-modprobe -c` creates; by default everybody may use them.
 NVREG = re.compile(r"\bNVreg_DeviceFile(GID|Mode)=(\w+)")
 
@@ -162,9 +156,9 @@ def node_of(
 
 def kernel_names(path: str) -> tuple[str, str]:
     """The subsystem of a device ("" if unknown) and a name that the kernel may give it."""
-    subsystem = next((name for begin, name in SUBSYSTEMS if path.startswith(begin)), "")
+    family = find_family(path)
     number = "128" if "renderD" in path else "0"
-    return subsystem, path.rpartition("/")[2].replace("*", number)
+    return family.subsystem if family else "", path.rpartition("/")[2].replace("*", number)
 
 
 def nvidia_node(root: Root, cmdline: Iterable[str]) -> DeviceAccess:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from imagebuilder.proof.access.nodes import find_family
 from imagebuilder.proof.config import config_files, config_folders
 from imagebuilder.proof.quotes import unquoted
 from imagebuilder.root import Root
@@ -17,15 +18,6 @@ TRUE = ("yes", "true", "on", "1")
 # Before the program of Exec*= (systemd.service(5), "special executable prefixes").
 PREFIXES = "@-:+!|"
 BINARIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
-# Names of drivers in /proc/devices, by the prefix of their nodes.
-DRIVERS = (
-    ("/dev/dri/", ("drm",)),
-    ("/dev/kfd", ("kfd",)),
-    ("/dev/accel/", ("accel",)),
-    ("/dev/nvidia-uvm", ("nvidia-uvm",)),
-    ("/dev/nvidia-caps", ("nvidia-caps",)),
-    ("/dev/nvidia", ("nvidia", "nvidia-frontend", "nvidiactl")),
-)
 
 
 def split_prefixes(line: str) -> tuple[str, str]:
@@ -100,8 +92,8 @@ def allowed(entry: str, device: str) -> bool:
     if not {"r", "w"} <= set(how):
         return False
     if what.startswith("char-"):
-        names: tuple[str, ...] = next((n for begin, n in DRIVERS if device.startswith(begin)), ())
-        return any(fnmatch.fnmatchcase(name, what.removeprefix("char-")) for name in names)
+        family = find_family(device)
+        return bool(family and fnmatch.filter(family.drivers, what.removeprefix("char-")))
     return what == device or fnmatch.fnmatchcase(what, device)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.services import OPENS
+from imagebuilder.proof.access.nodes import opened_by
 from imagebuilder.proof.commands import CommandLine, command_of
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
@@ -138,7 +138,7 @@ def prove_service(
 
 def devices_of(subject: Subject, backends: Sequence[str]) -> tuple[Device, ...]:
     """The declared devices that some backends open."""
-    opened = tuple(path for backend in backends for path in OPENS.get(backend, ()))
+    opened = opened_by(backends)
     return tuple(d for d in subject.expectations.devices if opened and d.path.startswith(opened))
 
 

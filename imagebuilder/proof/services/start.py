@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.nodes import find_family
 from imagebuilder.proof.access.units import BINARIES, find_unit
 from imagebuilder.proof.commands import CommandLine
 from imagebuilder.proof.fallback.guard import PLAIN
@@ -81,8 +82,8 @@ def unmet(subject: Subject, kind: str, value: str, *, negated: bool) -> str:
     shown = f"{kind}={'!' if negated else ''}{value}"
     if kind in PATHS and value.startswith("/dev/") and not negated:
         nodes = [device.path for device in subject.expectations.devices]
-        vendors = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/accel")
-        if value.startswith(vendors) and not any(same(node, value) for node in nodes):
+        family = find_family(f"{value}/")
+        if family and family.kind and not any(same(node, value) for node in nodes):
             return f"no device of the profile has {value} (Condition{shown})"
     if kind in PATHS and value.startswith((*FIXED, "/etc/")):
         exists = bool(subject.root.glob(value)) if "*" in value else subject.root.lies(value)
