@@ -13,7 +13,7 @@ from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed
-from imagebuilder.proof.access.accounts import Accounts, read_accounts
+from imagebuilder.proof.accounts import Accounts, read_accounts
 from imagebuilder.proof.code.types import CodeFile
 from imagebuilder.proof.facts import FileFacts
 from imagebuilder.proof.kernel.modules import Kernel, ModuleReader

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from imagebuilder.elf import read_needs
 from imagebuilder.image.proof import Finding, Level
-from imagebuilder.proof.access.accounts import Accounts
 from imagebuilder.proof.access.nodes import FAMILIES, NPU, opened_by
 from imagebuilder.proof.access.services import prove_memlock, prove_use
 from imagebuilder.proof.access.units import find_unit
+from imagebuilder.proof.accounts import Accounts
 from imagebuilder.proof.clusters.units import SiteService, site_services
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import read_startup

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.access.accounts import Accounts, memlock_of, read_memlock
+from imagebuilder.proof.access.memlock import memlock_of, read_memlock
 from imagebuilder.proof.access.nodes import FAMILIES, NVIDIA, find_family
 from imagebuilder.proof.access.others import prove_others
 from imagebuilder.proof.access.services import prove_services
@@ -25,6 +25,7 @@ from imagebuilder.proof.access.udev import (
     read_rules,
 )
 from imagebuilder.proof.access.units import FOLDERS, find_unit
+from imagebuilder.proof.accounts import Accounts
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.unanswered import prove_answered

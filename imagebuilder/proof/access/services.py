@@ -7,7 +7,6 @@ import posixpath
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.access.accounts import Accounts
 from imagebuilder.proof.access.nodes import FAMILIES, NVIDIA, find_family, opened_by
 from imagebuilder.proof.access.udev import node_of
 from imagebuilder.proof.access.units import (
@@ -18,6 +17,7 @@ from imagebuilder.proof.access.units import (
     find_program,
     find_unit,
 )
+from imagebuilder.proof.accounts import Accounts
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import Device, Service
@@ -128,7 +128,7 @@ def prove_use(
         hint = "set PrivateDevices=no, DevicePolicy=closed, and DeviceAllow= for the accelerator"
         yield SAY.fault(what, *files(unit), hint=hint)
         return
-    groups = groups_of(unit, user, accounts, dynamic=dynamic)
+    groups = accounts.groups_of_unit(unit, "" if dynamic else user)
     shut = [d for d in needed if not all(unit.allows(node) for node in nodes(d))]
     barred = [d for d in needed if d.group and not reaches(subject, d, user, groups)]
     if shut:
@@ -153,12 +153,6 @@ def prove_use(
 
 def files(unit: Unit) -> tuple[Evidence, ...]:
     return tuple(Evidence(path, "Service") for path in unit.paths)
-
-
-def groups_of(unit: Unit, user: str, accounts: Accounts, *, dynamic: bool) -> frozenset[str]:
-    of_user = frozenset() if dynamic else accounts.groups_of(user)
-    named = (accounts.group(g) for g in (unit.last("Group"), *unit.words("SupplementaryGroups")))
-    return of_user | frozenset(name for name in named if name)
 
 
 def reaches(subject: Subject, device: Device, user: str, groups: frozenset[str]) -> bool:

@@ -5,26 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from imagebuilder.proof.access.accounts import has_numbers
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.accounts import GROUP, PASSWD, SHADOW, rows
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.root import Root
 
-PASSWD, SHADOW, GROUP = "/etc/passwd", "/etc/shadow", "/etc/group"
 # Members can become root: by sudo, the disk, memory, the hashes, a container or a virtual machine.
 AS_GOOD_AS_ROOT = frozenset(
     ("root", "sudo", "wheel", "admin", "adm-root", "disk", "shadow", "kmem", "docker", "lxd",
      "incus-admin", "libvirt", "libvirt-qemu", "microk8s")
 )  # fmt: skip
-NO_SHELLS = ("nologin", "false", "sync", "true")
-
-
-def rows(root: Root, path: str, fewest: int) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a table, with their numbers."""
-    for number, line in enumerate(root.text(path).splitlines(), 1):
-        fields = line.split(":")
-        if len(fields) >= fewest and has_numbers(path, fields):
-            yield number, fields
 
 
 def find_accounts(root: Root, declared: Mapping[str, frozenset[str]]) -> Iterator[Privilege]:
@@ -49,17 +38,3 @@ def find_accounts(root: Root, declared: Mapping[str, frozenset[str]]) -> Iterato
             if group in AS_GOOD_AS_ROOT and user != "root" and group not in declared.get(user, ()):
                 gains = f"{user} is in the group {group}, whose members can become root"
                 yield Privilege(Opening.GROUPS, group, GROUP, gains, line=line)
-
-
-def find_logins(root: Root) -> dict[str, str]:
-    """The home of each account that has a shell."""
-    found = (fields for _, fields in rows(root, PASSWD, 7))
-    return {
-        name: home
-        for name, _, _, _, _, home, shell, *_ in found
-        if shell.rpartition("/")[2] not in NO_SHELLS
-    }
-
-
-def group_names(root: Root) -> dict[int, str]:
-    return {whole(f[2]): f[0] for _, f in rows(root, GROUP, 4)}

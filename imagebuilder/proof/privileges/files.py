@@ -46,7 +46,10 @@ OTHERS = 0o006
 
 
 def find_files(
-    root: Root, entries: Mapping[str, os.stat_result], groups: dict[int, str], run: frozenset[str]
+    root: Root,
+    entries: Mapping[str, os.stat_result],
+    groups: Mapping[int, str],
+    run: frozenset[str],
 ) -> Iterator[Privilege]:
     """Ways to become root by modes, owners and attributes; `run` are programs of root's services.
 
@@ -69,7 +72,7 @@ def find_files(
             yield Privilege(Opening.NEVER, path, path, gains)
 
 
-def starters(info: os.stat_result, groups: dict[int, str]) -> str:
+def starters(info: os.stat_result, groups: Mapping[int, str]) -> str:
     """Which users beside its owner may execute a file, "" if only root's group."""
     if info.st_mode & 0o001:
         return "any user"
@@ -78,7 +81,7 @@ def starters(info: os.stat_result, groups: dict[int, str]) -> str:
     return "its owner" if info.st_mode & 0o100 and info.st_uid else ""
 
 
-def find_writers(path: str, info: os.stat_result, groups: dict[int, str]) -> Iterator[Privilege]:
+def find_writers(path: str, info: os.stat_result, groups: Mapping[int, str]) -> Iterator[Privilege]:
     """A way if users other than root may change something that root runs or trusts."""
     mode = stat.S_IMODE(info.st_mode)
     sticky = stat.S_ISDIR(info.st_mode) and mode & stat.S_ISVTX
@@ -96,7 +99,7 @@ def find_writers(path: str, info: os.stat_result, groups: dict[int, str]) -> Ite
         yield Privilege(Opening.WRITABLE, path, path, gains)
 
 
-def is_shadows(info: os.stat_result, groups: dict[int, str]) -> bool:
+def is_shadows(info: os.stat_result, groups: Mapping[int, str]) -> bool:
     return info.st_gid == 0 or groups.get(info.st_gid) == SHADOW
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, product
 
-from imagebuilder.proof.privileges.accounts import find_logins
+from imagebuilder.proof.accounts import read_accounts
 from imagebuilder.proof.privileges.searched import who_adds
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.say import some
@@ -69,7 +69,7 @@ def find_ways_in(
     root: Root, run: RunInImage, entries: Mapping[str, os.stat_result]
 ) -> Iterator[Privilege]:
     """Keys, passwords and trusted hosts; `entries` are all paths as they are after the boot."""
-    homes = find_logins(root)
+    homes = read_accounts(root).logins
     if root.lies(SSHD):
         seen: dict[str, list[str]] = {}
         unknown: dict[str, list[str]] = {}

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.privileges.accounts import find_accounts, group_names
+from imagebuilder.proof.accounts import PASSWD
+from imagebuilder.proof.privileges.accounts import find_accounts
 from imagebuilder.proof.privileges.consoles import find_consoles
 from imagebuilder.proof.privileges.files import find_devices, find_files
 from imagebuilder.proof.privileges.login import find_ways_in
@@ -29,7 +30,6 @@ from imagebuilder.root import Root
 from imagebuilder.ui import format_count
 
 PRELOAD = "/etc/ld.so.preload"
-PASSWD = "/etc/passwd"
 MOST_PATHS = 50
 ROOT = ("", "root", "0")
 # Tables with many authors: the origin of the file does not tell that of a line.
@@ -67,7 +67,7 @@ def find_privileges(subject: Subject) -> Iterator[Privilege]:
     root, startup = subject.root, read_startup(subject)
     run = with_parents({*programs_of(startup), *find_programs(subject), *preloaded(root)})
     entries = with_tmpfiles(root, subject.entries)
-    yield from find_files(root, entries, group_names(root), run)
+    yield from find_files(root, entries, subject.accounts.group_names, run)
     yield from find_open_folders(find_search_folders(root), entries)
     users = {user.name: frozenset(user.groups) for user in subject.image.users}
     yield from find_accounts(root, users)

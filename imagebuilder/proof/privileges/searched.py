@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from imagebuilder.proof.access.udev import read_rules
+from imagebuilder.proof.accounts import read_accounts
 from imagebuilder.proof.kernel.settings import config_lines
-from imagebuilder.proof.numbers import whole
-from imagebuilder.proof.privileges.accounts import GROUP, PASSWD, rows
 from imagebuilder.proof.privileges.sudo import joined_lines, lines_of, read_sudoers
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.subject import Subject
@@ -130,19 +129,15 @@ def who_adds(path: str, entries: Mapping[str, os.stat_result]) -> str:
 def with_tmpfiles(root: Root, entries: Mapping[str, os.stat_result]) -> dict[str, os.stat_result]:
     """Every path as it is after the boot: with the modes and owners that tmpfiles.d(5) sets."""
     found = dict(entries)
-    users, groups = ids_of(root, PASSWD, 7), ids_of(root, GROUP, 4)
+    accounts = read_accounts(root)
     for line in read_tmpfiles(root):
         path = line.path.rstrip("/")
         if line.kind in MAKES and (path in found or (path[:1] == "/" and line.kind in FOLDERS)):
             info = found.get(path, NEW_FOLDER)
             kept = stat.S_IFMT(info.st_mode)
             new = info.st_mode if line.mode is None else kept | line.mode
-            uid = users.get(line.user, info.st_uid)
-            gid = groups.get(line.group, info.st_gid)
+            user = accounts.users.get(line.user)
+            uid = user.uid if user else info.st_uid
+            gid = accounts.groups.get(line.group, info.st_gid)
             found[path] = os.stat_result((new, *info[1:4], uid, gid, *info[6:10]))
     return found
-
-
-def ids_of(root: Root, table: str, fewest: int) -> dict[str, int]:
-    """The ids of users or groups by name."""
-    return {f[0]: whole(f[2]) for _, f in rows(root, table, fewest)}

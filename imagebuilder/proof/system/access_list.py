@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.includes import read_including
-from imagebuilder.proof.privileges.accounts import find_logins
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
@@ -45,7 +44,7 @@ def prove_access_list(subject: Subject) -> Iterator[Finding]:
         return
     rules = list(read_rules(root, OTHER_FILE.search(asked)))
     declared = {user.name for user in subject.image.users}
-    users = sorted(name for name in find_logins(root) if name in declared | {"root"})
+    users = sorted(name for name in subject.accounts.logins if name in declared | {"root"})
     accounts = subject.accounts
     refused = [refusing(rules, user, accounts.groups_of(user)) for user in users]
     if users and all(refused):

@@ -10,15 +10,8 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.accounts import fields
+from imagebuilder.proof.accounts import EXTRA, PASSWD, SHADOW, rows
 from imagebuilder.proof.numbers import whole
-from imagebuilder.proof.privileges.accounts import (
-    GROUP,
-    PASSWD,
-    SHADOW,
-    find_logins,
-    group_names,
-)
 from imagebuilder.proof.privileges.login import (
     CONFIG,
     FOLDER,
@@ -44,7 +37,6 @@ NEVER = ("", "99999")
 NOLOGIN, BASHRC = "/etc/nologin", ".bashrc"
 SHOWN = 60  # characters of what a shell prints
 LOADED = "loaded"
-EXTRA = "SupplementaryGroups"
 # The usual option of a daemon that starts as root; programs to which it means something else.
 USER_OPTION = re.compile(r"\s--user[= ]([a-z_][\w-]*)(?=\s|$)")
 OTHER_USERS = frozenset(
@@ -55,7 +47,7 @@ OTHER_USERS = frozenset(
 def prove_accounts(subject: Subject) -> Iterator[Finding]:
     """Faults of accounts with a shell that log in by key: root, and those that overlays declare."""
     declared = {user.name for user in subject.image.users}
-    users = sorted(name for name in find_logins(subject.root) if name in declared | {"root"})
+    users = sorted(name for name in subject.accounts.logins if name in declared | {"root"})
     yield from prove_shells(subject, users)
     yield from prove_ages(subject, users)
     if subject.root.lies(NOLOGIN):
@@ -70,7 +62,8 @@ def prove_accounts(subject: Subject) -> Iterator[Finding]:
 
 def prove_shells(subject: Subject, users: list[str]) -> Iterator[Finding]:
     """sshd refuses an account whose shell does not exist (auth.c, allowed_user())."""
-    for name, *_, shell in fields(subject.root, PASSWD, 7):
+    for name, account in subject.accounts.users.items():
+        shell = account.shell
         host = subject.root.host(shell or "/bin/sh")
         if name in users and (
             host is None or not host.is_file() or not host.stat().st_mode & 0o111
@@ -83,7 +76,8 @@ def prove_shells(subject: Subject, users: list[str]) -> Iterator[Finding]:
 def prove_ages(subject: Subject, users: list[str]) -> Iterator[Finding]:
     """pam_unix refuses an expired account, even by key (shadow(5))."""
     today = subject.image.epoch // DAY
-    for name, _, changed, _, most, _, inactive, ends, _ in fields(subject.root, SHADOW, 9):
+    for _, row in rows(subject.root, SHADOW, 9):
+        name, _, changed, _, most, _, inactive, ends, *_ = row
         why = ""
         if changed == "0":
             why = "its password must be changed at the next login"
@@ -104,13 +98,13 @@ def is_limited(changed: str, most: str) -> bool:
 
 def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
     """Without PAM, sshd treats an account whose password begins with ! as locked (auth.c)."""
-    locked = {f[0] for f in fields(subject.root, SHADOW, 9) if f[1].startswith("!")}
-    homes = sorted(find_logins(subject.root))
+    locked = {f[0] for _, f in rows(subject.root, SHADOW, 9) if f[1].startswith("!")}
+    homes = sorted(subject.accounts.logins)
     refused: dict[str, str] = {}
     answers = sshd_settings(subject.root, subject.run, homes)
     for settings in answers:
         name = settings.account
-        groups = groups_of(subject, name)
+        groups = subject.accounts.groups_of(name)
         if name in users and (why := refusal(settings, groups)):
             refused[name] = why
         if name in users and name in locked and settings.values.get("usepam") == "no":
@@ -135,7 +129,8 @@ def prove_greetings(subject: Subject, users: list[str]) -> Iterator[Finding]:
     """Warnings of shells that print something before each command over ssh: bash reads .bashrc for
     them too, where it is built so (SSH_SOURCE_BASHRC).
     """
-    for name, _, _, _, _, home, shell in fields(subject.root, PASSWD, 7):
+    for name, account in subject.accounts.users.items():
+        home, shell = account.home, account.shell
         if name not in users or posixpath.basename(shell) != "bash":
             continue
         client = "SSH_CLIENT=203.0.113.1 1 22"
@@ -155,15 +150,15 @@ def prove_unit_accounts(subject: Subject, startup: Startup) -> Iterator[Finding]
 
     Nodes do not run systemd-sysusers(8): their /etc is never older than their /usr.
     """
-    accounts = subject.accounts
+    users, groups = subject.accounts.users.keys(), subject.accounts.groups.keys()
     for name in sorted(startup.jobs & startup.units.keys()):
         unit = startup.units[name]
         if unit.last("DynamicUser") == "yes" or unit.state != LOADED:
             continue
-        wanted = [("User", unit.last("User"), accounts.users)]
-        wanted += [("Group", unit.last("Group"), accounts.groups)]
-        wanted += [(EXTRA, group, accounts.groups) for group in unit.words(EXTRA)]
-        wanted += [("--user ", user, accounts.users) for user in named_users(unit)]
+        wanted = [("User", unit.last("User"), users)]
+        wanted += [("Group", unit.last("Group"), groups)]
+        wanted += [(EXTRA, group, groups) for group in unit.words(EXTRA)]
+        wanted += [("--user ", user, users) for user in named_users(unit)]
         for key, account, known in wanted:
             if account and account not in known and not re.search(r"^\d+$|%", account):
                 said = f"{key}{'' if key.endswith(' ') else '='}{account}"
@@ -191,7 +186,7 @@ def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:
     may = {rule.name for rule in find_sudo(subject.root)} if info else set()
     if path is None or info is None or not may:
         return
-    mode, owner = stat.S_IMODE(info.st_mode), group_names(subject.root).get(info.st_gid, "?")
+    mode, owner = stat.S_IMODE(info.st_mode), subject.accounts.group_names.get(info.st_gid, "?")
     where = Evidence(path, said=f"mode {mode:04o}, owner {info.st_uid}, group {owner}")
     hint = "restore the owner and mode that its package ships (root, 4755)"
     if info.st_uid != 0 or not mode & stat.S_ISUID:
@@ -199,7 +194,7 @@ def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:
         yield SAY.fault(what, where, hint=hint)
         return
     for name in users:
-        groups = groups_of(subject, name)
+        groups = subject.accounts.groups_of(name)
         allowed = may & {"ALL", name, *(f"%{group}" for group in groups)}
         runs = mode & stat.S_IXOTH or (mode & stat.S_IXGRP and owner in groups)
         if allowed and not runs:
@@ -231,7 +226,7 @@ def place_of(subject: Subject, key: str, value: str) -> str:
     return f"{path}:{line}" if line else path
 
 
-def refusal(settings: SshdSettings, groups: set[str]) -> str:
+def refusal(settings: SshdSettings, groups: frozenset[str]) -> str:
     """The list by which sshd refuses an account (auth.c, allowed_user()), "" if none."""
     for what, names in (("Users", {settings.account}), ("Groups", groups)):
         for key, lets_in in ((f"Deny{what}", False), (f"Allow{what}", True)):
@@ -245,13 +240,3 @@ def is_listed(names: Iterable[str], patterns: list[str]) -> bool:
     """Whether one of the names matches, ignoring the host in a pattern (USER@HOST)."""
     plain = [pattern.partition("@")[0] for pattern in patterns if not pattern.startswith("!")]
     return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in plain)
-
-
-def groups_of(subject: Subject, name: str) -> set[str]:
-    """The groups of an account: its primary group, and those that list it."""
-    primary = {gid for user, _, _, gid, *_ in fields(subject.root, PASSWD, 7) if user == name}
-    return {
-        group
-        for group, _, gid, members in fields(subject.root, GROUP, 4)
-        if gid in primary or name in members.split(",")
-    }

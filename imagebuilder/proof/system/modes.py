@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.privileges.accounts import PASSWD
-from imagebuilder.proof.privileges.searched import ids_of
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
@@ -56,7 +54,7 @@ STRICT = (
 
 def prove_modes(subject: Subject) -> Iterator[Finding]:
     """Faults of files that are in the image, and do not count."""
-    ids = ids_of(subject.root, PASSWD, 7)
+    ids = {name: account.uid for name, account in subject.accounts.users.items()}
     for strict in STRICT:
         wanted = 0 if strict.owner == ROOT else ids.get(strict.owner)
         for path in subject.root.glob(strict.pattern):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.access.accounts import fields
+from imagebuilder.proof.accounts import account_of
 from imagebuilder.proof.clusters.units import site_services
 from imagebuilder.proof.services.environment import Environment, environment_of
 from imagebuilder.proof.services.sessions import WHO, session_environment
@@ -101,8 +101,8 @@ def unwritable(subject: Subject, unit: LoadedUnit, path: str) -> str:
         return ""
     if why := protected(unit, path):
         return why
-    user = unit.last("User")
-    if user in ("", "root", "0") and unit.last("DynamicUser") != "yes":
+    account = account_of(unit, subject.accounts)
+    if account is None:
         return ""
     above = path
     while not subject.root.lies(above):
@@ -113,13 +113,9 @@ def unwritable(subject: Subject, unit: LoadedUnit, path: str) -> str:
     info = subject.entries.get(subject.root.resolve(above) or above)
     if info is None:
         return ""
-    number = next((f[2] for f in fields(subject.root, "/etc/passwd", 7) if f[0] == user), user)
-    accounts = subject.accounts
-    groups = {accounts.groups[name] for name in accounts.groups_of(user)}
-    may = info.st_mode & WRITE
-    may |= info.st_mode >> 3 & WRITE if str(info.st_gid) in groups else 0
-    may |= info.st_mode >> 6 & WRITE if str(info.st_uid) == number else 0
-    return "" if may else f"{above} does not belong to {user or 'its dynamic account'}"
+    if account.may(info, WRITE):
+        return ""
+    return f"{above} does not belong to {account.name or 'its dynamic account'}"
 
 
 def protected(unit: LoadedUnit, path: str) -> str:

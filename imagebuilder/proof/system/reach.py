@@ -7,19 +7,14 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.accounts import Accounts
-from imagebuilder.proof.numbers import whole
-from imagebuilder.proof.privileges.accounts import PASSWD
-from imagebuilder.proof.privileges.searched import ids_of
+from imagebuilder.proof.accounts import UnitAccount, account_of
 from imagebuilder.proof.services.environment import environment_of, expanded, files_of
 from imagebuilder.proof.services.programs import exempt
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.accounts import EXTRA
 from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
 
 FOLDERS = ("WorkingDirectory", "ReadWritePaths")
@@ -29,29 +24,14 @@ OPEN = ("/usr/bin/", "/usr/lib/", "/usr/share/", "/bin/", "/dev/", "/proc/", "/s
 PATHS = frozenset(("PATH", "HOME", "SHELL", "MANPATH", "LD_LIBRARY_PATH", "PYTHONPATH"))
 
 
-@dataclass(frozen=True)
-class UnitAccount:
-    """Who a service is: the id of its account, and those of its groups."""
-
-    name: str
-    uid: int
-    gids: frozenset[int]
-
-    def may(self, info: os.stat_result, bit: int) -> bool:
-        """Whether it may read (4), write (2) or enter (1) what has this mode and these owners."""
-        mode = stat.S_IMODE(info.st_mode)
-        if info.st_uid == self.uid:
-            return bool(mode >> 6 & bit)
-        return bool((mode >> 3 if info.st_gid in self.gids else mode) & bit)
-
-
 def prove_reach(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of paths in command lines, variables and settings of services that are not root."""
-    accounts, uids = subject.accounts, ids_of(subject.root, PASSWD, 7)
     for unit in startup.starting():
         sources = [*unit.paths, *files_of(subject.root, unit)]
-        account = account_of(unit, accounts, uids)
+        account = account_of(unit, subject.accounts)
         if account is None or all(path in subject.shipped for path in sources):
+            continue
+        if unit.last("DynamicUser") == "yes" or unit.last("AmbientCapabilities"):
             continue
         seen: set[str] = set()
         for path, where in named_paths(subject, unit):
@@ -64,17 +44,6 @@ def prove_reach(subject: Subject, startup: Startup) -> Iterator[Finding]:
                 what += f"{mode:04o}), and therefore cannot use {path}"
                 hint = f"put it elsewhere, or give {account.name} the right to {does} {closed}"
                 yield SAY.fault(what, where, hint=hint)
-
-
-def account_of(unit: LoadedUnit, accounts: Accounts, uids: Mapping[str, int]) -> UnitAccount | None:
-    """The account of a service; None for root, and for one that is not in the image."""
-    name = unit.last("User")
-    uid = uids.get(name)
-    if not uid or unit.last("DynamicUser") == "yes" or unit.last("AmbientCapabilities"):
-        return None
-    named = (accounts.group(group) for group in (unit.last("Group"), *unit.words(EXTRA)))
-    groups = accounts.groups_of(name) | {group for group in named if group}
-    return UnitAccount(name, uid, frozenset(whole(accounts.groups[group]) for group in groups))
 
 
 def named_paths(subject: Subject, unit: LoadedUnit) -> Iterator[tuple[str, Evidence]]:

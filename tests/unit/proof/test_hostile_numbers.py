@@ -11,16 +11,15 @@ import pytest
 
 from imagebuilder.image.proof import Evidence, Finding, Level, Question, Result
 from imagebuilder.process import Word
-from imagebuilder.proof.access.accounts import read_accounts
 from imagebuilder.proof.access.prove import prove_access
+from imagebuilder.proof.accounts import UnitAccount, account_of, read_accounts
 from imagebuilder.proof.kernel.words import prove_memory, prove_words
 from imagebuilder.proof.numbers import size_of, whole
-from imagebuilder.proof.privileges.accounts import find_accounts, find_logins
+from imagebuilder.proof.privileges.accounts import find_accounts
 from imagebuilder.proof.privileges.prove import prove_privileges
 from imagebuilder.proof.prove import MOST_FINDINGS, answer_question, run_in
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.system.prove import prove_system
-from imagebuilder.proof.system.reach import UnitAccount, account_of
 from imagebuilder.proof.systemd import parse_units
 from imagebuilder.proof.unanswered import REFUSED
 from tests.unit.proof.trees import make_tree, subject
@@ -71,11 +70,11 @@ def test_lines_whose_ids_are_no_numbers_are_skipped(number: str, tmp_path: Path)
     passwd = f"{ROOT}a:x:{number}:7::/a:/bin/sh\nb::7:{number}::/b:/bin/sh\nc:x:7:7::/c:/bin/sh\n"
     root = make_tree(tmp_path, {"/etc/passwd": passwd, "/etc/group": f"x:*:{number}:c\ny:x:7:\n"})
     accounts = read_accounts(root)
-    assert set(accounts.users) == set(find_logins(root)) == {"root", "c"}
+    assert set(accounts.users) == set(accounts.logins) == {"root", "c"}
     assert accounts.groups_of("c") == {"y"}
     assert not list(find_accounts(root, {}))
     (unit,) = parse_units("-> Unit c.service:\n\tUser: c\n")
-    assert account_of(unit, accounts, {"c": 7}) == UnitAccount("c", 7, frozenset({7}))
+    assert account_of(unit, accounts) == UnitAccount("c", 7, frozenset({7}))
 
 
 def test_a_long_number_is_larger_than_all_others() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.access.accounts import memlock_of, read_accounts, read_memlock
+from imagebuilder.proof.access.memlock import memlock_of, read_memlock
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.access.udev import node_of
 from imagebuilder.proof.access.units import drop_ins, find_unit
+from imagebuilder.proof.accounts import read_accounts
 from imagebuilder.recipe.expectations import (
     Device,
     Expectations,

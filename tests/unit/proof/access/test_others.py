@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.access import others
-from imagebuilder.proof.access.accounts import read_accounts
+from imagebuilder.proof.accounts import read_accounts
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.expectations import Device, Expectations, Service
 from tests.fixtures.elf import make_elf

@@ -84,6 +84,20 @@ def test_a_folder_that_belongs_to_the_account(tmp_path: Path) -> None:
     assert told(tmp_path, "XDG_CACHE_HOME=/opt/mine/c", {"User": "me"}, tables) == []
 
 
+@pytest.mark.parametrize("key", ["Group", "SupplementaryGroups"])
+@pytest.mark.parametrize(("mode", "count"), [(0o2775, 0), (0o2755, 1), (0o0575, 0)])
+def test_a_folder_of_a_group_of_the_unit(key: str, mode: int, count: int, tmp_path: Path) -> None:
+    folder = tmp_path / "opt/ours"
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    tables: dict[str, Content] = {
+        "/etc/passwd": "me:x:60001:60001::/home/me:/bin/sh\n",
+        "/etc/group": f"me:x:60001:\nours:x:{folder.stat().st_gid}:\n",
+    }
+    values = {"User": "me", key: "ours"}
+    assert len(told(tmp_path, "XDG_CACHE_HOME=/opt/ours/c", values, tables)) == count
+
+
 def test_folders_of_everybody_who_logs_in(tmp_path: Path) -> None:
     said = told(tmp_path, "", {}, {"/etc/environment": "TMPDIR=/scratch/tmp\n"})
     assert said == [
