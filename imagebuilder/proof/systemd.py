@@ -138,6 +138,10 @@ def last_lines(subject: Subject, name: str) -> dict[str, ConfigLine]:
 
 def read_startup(subject: Subject) -> Startup | None:
     """What systemd reports, without units if it failed; None for a root without systemd."""
+    return subject.once(parse_startup)
+
+
+def parse_startup(subject: Subject) -> Startup | None:
     if not subject.root.is_file(SYSTEMD):
         return None
     names = dict.fromkeys((DEFAULT, *(s.unit for s in subject.expectations.services)))

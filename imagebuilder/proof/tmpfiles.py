@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.proof.config import config_files, config_folders
-from imagebuilder.root import Root
+from imagebuilder.proof.subject import Subject
 
 FOLDERS = config_folders("tmpfiles.d")
 OCTAL = re.compile("[0-7]{3,4}")
@@ -34,21 +33,27 @@ class TmpfilesLine:
     age: str = ""
 
 
-def read_tmpfiles(root: Root) -> Iterator[TmpfilesLine]:
+def read_tmpfiles(subject: Subject) -> tuple[TmpfilesLine, ...]:
     """Every line in effect, in the order in which the files are read."""
-    for place in config_files(root, FOLDERS, ".conf"):
-        for line in root.text(place).splitlines():
+    return subject.once(parse_tmpfiles)
+
+
+def parse_tmpfiles(subject: Subject) -> tuple[TmpfilesLine, ...]:
+    found: list[TmpfilesLine] = []
+    for place in config_files(subject.root, FOLDERS, ".conf"):
+        for line in subject.root.text(place).splitlines():
             words = line.split(maxsplit=6)
             if len(words) < 2 or line.lstrip().startswith("#"):
                 continue
             kind, path, mode, user, group, age, argument = [*words, *[NOTHING] * 5][:7]
             bits = mode.lstrip(":~")
-            yield TmpfilesLine(
+            found.append(TmpfilesLine(
                 place, line.strip(), kind[0], path,
                 int(bits, 8) if OCTAL.fullmatch(bits) else None,
                 owner(user), owner(group), "" if argument == NOTHING else argument.strip(),
                 "" if age == NOTHING else age,
-            )  # fmt: skip
+            ))  # fmt: skip
+    return tuple(found)
 
 
 def owner(word: str) -> str:

@@ -48,7 +48,7 @@ def prove_access(subject: Subject) -> Iterator[Finding]:
     if devices or subject.hardware:
         yield from prove_rules(subject)
     if subject.hardware:
-        yield from prove_writes(subject.root, subject.chips)
+        yield from prove_writes(subject)
     for device in (*devices, *undeclared(subject)):
         yield from prove_device(subject, device, accounts)
     if any(device.path.startswith(NVIDIA) for device in devices):
@@ -67,7 +67,7 @@ def as_owned(subject: Subject, device: Device, accounts: Accounts) -> Device:
 
     AMD's installer gives its nodes to video, the distributions give them to render.
     """
-    node = node_of(subject.root, device.path, subject.cmdline, subject.chips)
+    node = node_of(subject, device.path)
     group, users = accounts.group(node.group), subject.expectations.users
     shared = users and all(group in accounts.groups_of(user) for user in users)
     is_owned = shared and node.for_group and (device.group or not node.for_all)
@@ -91,7 +91,7 @@ def undeclared(subject: Subject) -> Iterator[Device]:
 
 def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterator[Finding]:
     """Findings about a device node: its owner in the image against the expected one."""
-    node = node_of(subject.root, device.path, subject.cmdline, subject.chips)
+    node = node_of(subject, device.path)
     by = Evidence(node.path or "/usr/lib/udev/rules.d", said=f"{device.path}: {node.text}")
     if device.group and device.group not in accounts.groups:
         yield SAY.fault(
@@ -100,7 +100,7 @@ def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterat
             hint=f"declare it (overlay key groups:), or install udev, which creates {device.group}",
         )
         return
-    later = at_boot(subject.root, device.path)
+    later = at_boot(subject, device.path)
     if later and not later.for_all and not keeps(later, device, accounts):
         what = f"tmpfiles.d gives {device.path} {later.text}"
         hint = "remove that line: udev gives the node its group and mode"
@@ -135,7 +135,7 @@ def keeps(later: DeviceAccess, device: Device, accounts: Accounts) -> bool:
 def prove_rules(subject: Subject) -> Iterator[Finding]:
     """Faults of udev rules that take the card from its driver, and of lines that udev rejects."""
     known = facts_of("pci", "", subject.chips)
-    for rule in read_rules(subject.root) if subject.chips else ():
+    for rule in read_rules(subject) if subject.chips else ():
         if rule.takes_device and rule.holds(known):
             yield SAY.fault(
                 f"a udev rule takes the card from its driver: {rule.takes_device}",

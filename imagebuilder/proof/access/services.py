@@ -159,7 +159,7 @@ def reaches(subject: Subject, device: Device, user: str, groups: frozenset[str])
     """Whether the owner, group and mode of a node let the service use it."""
     if user in ("root", "0") or device.group in groups:
         return True
-    return node_of(subject.root, device.path, subject.cmdline).for_all
+    return node_of(subject, device.path).for_all
 
 
 def needed_by(subject: Subject, unit: Unit) -> list[Device]:

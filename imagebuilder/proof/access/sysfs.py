@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.udev import facts_of, read_rules
 from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.say import Say
+from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.tmpfiles import read_tmpfiles
-from imagebuilder.recipe.chip import Chip
-from imagebuilder.root import Root
 
 SAY = Say(Question.ACCESS)
 DRM = ("drm", "card0")
@@ -56,10 +55,10 @@ class SysfsWrite:
     where: Evidence
 
 
-def prove_writes(root: Root, chips: Sequence[Chip]) -> Iterator[Finding]:
+def prove_writes(subject: Subject) -> Iterator[Finding]:
     """Faults of writes that unbind a driver; warnings of writes that slow down a card."""
-    drivers = {plain(module) for chip in chips for module in chip.modules}
-    for write in (*writes_of_tmpfiles(root), *writes_of_rules(root, chips)):
+    drivers = {plain(module) for chip in subject.chips for module in chip.modules}
+    for write in (*writes_of_tmpfiles(subject), *writes_of_rules(subject)):
         found = UNBIND.search(write.path)
         if found and plain(found["driver"]) in drivers:
             what = f"{write.where.path} unbinds a device from {found['driver']} at every boot"
@@ -72,16 +71,16 @@ def prove_writes(root: Root, chips: Sequence[Chip]) -> Iterator[Finding]:
                 yield SAY.warning(what, write.where, hint="remove that line")
 
 
-def writes_of_tmpfiles(root: Root) -> Iterator[SysfsWrite]:
-    for line in read_tmpfiles(root):
+def writes_of_tmpfiles(subject: Subject) -> Iterator[SysfsWrite]:
+    for line in read_tmpfiles(subject):
         if line.kind == "w" and line.path.startswith("/sys/") and line.argument:
             yield SysfsWrite(line.path, line.argument, Evidence(line.place, said=line.said))
 
 
-def writes_of_rules(root: Root, chips: Sequence[Chip]) -> Iterator[SysfsWrite]:
+def writes_of_rules(subject: Subject) -> Iterator[SysfsWrite]:
     """The writes of rules that apply to a card or to the device of its driver."""
-    facts = [facts_of("pci", "", chips), facts_of(*DRM, chips)]
-    for rule in read_rules(root):
+    facts = [facts_of("pci", "", subject.chips), facts_of(*DRM, subject.chips)]
+    for rule in read_rules(subject):
         if all(rule.holds(known) is False for known in facts):
             continue
         for key, attribute, operator, value in rule.parts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from imagebuilder.proof.access.nodes import NVIDIA, find_family
@@ -17,9 +17,9 @@ from imagebuilder.proof.cmdline import CMDLINE, kernel_words
 from imagebuilder.proof.config import config_files, config_folders
 from imagebuilder.proof.kernel.modules import CLASSES
 from imagebuilder.proof.kernel.settings import config_lines
+from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.tmpfiles import read_tmpfiles
 from imagebuilder.recipe.chip import Chip
-from imagebuilder.root import Root
 
 RULES = config_folders("udev/rules.d")
 PART = re.compile(r'\b(\w+)(\{[^{}]*\})?\s*(==|!=|\+=|-=|:=|=)\s*[ei]?"((?:[^"\\]|\\.)*)"')
@@ -124,17 +124,15 @@ def matches(value: str, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(value, each) for each in pattern.split("|"))
 
 
-def node_of(
-    root: Root, path: str, cmdline: Iterable[str] = (), chips: Sequence[Chip] = ()
-) -> DeviceAccess:
+def node_of(subject: Subject, path: str) -> DeviceAccess:
     """Who may use the device `path` (or glob), as far as known without the device."""
     if path.startswith(NVIDIA):
-        return nvidia_node(root, cmdline)
-    known = facts_of(*kernel_names(path), chips)
+        return nvidia_node(subject)
+    known = facts_of(*kernel_names(path), subject.chips)
     node = DeviceAccess()
     skip_to, final = "", False
     grouped = moded = False
-    for rule in read_rules(root):
+    for rule in read_rules(subject):
         if skip_to:
             skip_to = "" if rule.value("LABEL") == skip_to else skip_to
             continue
@@ -161,11 +159,11 @@ def kernel_names(path: str) -> tuple[str, str]:
     return family.subsystem if family else "", path.rpartition("/")[2].replace("*", number)
 
 
-def nvidia_node(root: Root, cmdline: Iterable[str]) -> DeviceAccess:
+def nvidia_node(subject: Subject) -> DeviceAccess:
     """NVIDIA's nodes: no rule creates them, and the driver's options set their owner."""
     node = DeviceAccess("root", EVERYBODY)
-    lines = [(path, line) for path, line in config_lines(root) if line.startswith("options nvidia")]
-    words = (word for word in kernel_words(cmdline) if word.key.startswith("nvidia."))
+    lines = [each for each in config_lines(subject) if each[1].startswith("options nvidia")]
+    words = (word for word in kernel_words(subject.cmdline) if word.key.startswith("nvidia."))
     lines += [(CMDLINE, word.text) for word in words]
     for path, line in lines:
         for what, value in NVREG.findall(line):
@@ -178,10 +176,10 @@ def nvidia_node(root: Root, cmdline: Iterable[str]) -> DeviceAccess:
     return node
 
 
-def at_boot(root: Root, path: str) -> DeviceAccess | None:
+def at_boot(subject: Subject, path: str) -> DeviceAccess | None:
     """The access that tmpfiles.d(5) sets for a node; None if no line names it."""
     found = None
-    for line in read_tmpfiles(root):
+    for line in read_tmpfiles(subject):
         if line.kind not in "zZmcb" or not line.path.startswith("/"):
             continue
         if path == line.path or fnmatch.fnmatchcase(path.replace("*", "0"), line.path):
@@ -190,11 +188,17 @@ def at_boot(root: Root, path: str) -> DeviceAccess | None:
     return found
 
 
-def read_rules(root: Root) -> Iterator[UdevRule]:
+def read_rules(subject: Subject) -> tuple[UdevRule, ...]:
     """Every rule in effect, in udev's order: by the names of the files, wherever they are."""
-    for path in config_files(root, RULES, ".rules"):
+    return subject.once(parse_rules)
+
+
+def parse_rules(subject: Subject) -> tuple[UdevRule, ...]:
+    found: list[UdevRule] = []
+    for path in config_files(subject.root, RULES, ".rules"):
         # A masked one links to /dev/null, which is not a regular file and has no text.
-        for line in root.text(path).replace("\\\n", " ").splitlines():
+        for line in subject.root.text(path).replace("\\\n", " ").splitlines():
             if line.strip() and not line.lstrip().startswith("#"):
                 parts = ((k, a.strip("{}"), op, v) for k, a, op, v in PART.findall(line))
-                yield UdevRule(path, tuple(parts))
+                found.append(UdevRule(path, tuple(parts)))
+    return tuple(found)

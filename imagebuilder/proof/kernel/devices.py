@@ -65,7 +65,7 @@ class Drivers:
 
 
 def drivers_of(subject: Subject) -> Drivers:
-    settings = read_settings(subject.root, subject.cmdline)
+    settings = read_settings(subject)
     return Drivers(subject.drivers, settings)
 
 

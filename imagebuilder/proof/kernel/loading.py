@@ -61,7 +61,7 @@ def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
         where = Evidence(f"{drivers.kernel.folder}/modules.alias.bin")
         hint = "run depmod for this kernel after the last change of its modules"
         why = "its index does not list it"
-        for path, line in config_lines(subject.root):
+        for path, line in config_lines(subject):
             if takes(line, drivers.kernel.aliases_of(chip.pci)):
                 why = f"an alias assigns it to {line.split()[2]}"
                 where, hint = Evidence(path, said=line), "remove that line"

@@ -34,7 +34,7 @@ def requested(subject: Subject) -> Iterator[tuple[str, Evidence]]:
 
 def prove_requested(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
     """Warnings about modules that a site names and that are not in the image."""
-    settings = read_settings(subject.root, subject.cmdline)
+    settings = read_settings(subject)
     for name, where in requested(subject) if kernel.by_name else ():
         module = settings.real(name)
         is_there = module in kernel.by_name or module in kernel.builtin

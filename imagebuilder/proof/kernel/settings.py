@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.config import config_files, config_folders
 from imagebuilder.proof.kernel.modules import plain
-from imagebuilder.root import Root
+from imagebuilder.proof.subject import Subject
 
 FOLDERS = config_folders("modprobe.d")
 # A command that runs instead of loading a module loads it only with one of these.
@@ -45,12 +45,12 @@ class ModuleSettings:
         return self.instead.get(plain(name), plain(name))
 
 
-def read_settings(root: Root, cmdline: Iterable[str]) -> ModuleSettings:
+def read_settings(subject: Subject) -> ModuleSettings:
     blacklisted: dict[str, Evidence] = {}
     never: dict[str, Evidence] = {}
     instead: dict[str, str] = {}
     off: dict[str, Evidence] = {}
-    for path, line in config_lines(root):
+    for path, line in config_lines(subject):
         words = line.split()
         where = Evidence(path, said=line)
         match words:
@@ -66,7 +66,7 @@ def read_settings(root: Root, cmdline: Iterable[str]) -> ModuleSettings:
                 instead.setdefault(plain(name), plain(other))
             case ["options", name, *options] if "modeset=0" in options:
                 off.setdefault(plain(name), where)
-    on_cmdline = list(kernel_words(cmdline))
+    on_cmdline = list(kernel_words(subject.cmdline))
     for word in on_cmdline:
         names = [plain(name) for name in word.value.split(",") if name]
         if word.key == "modprobe.blacklist":
@@ -79,9 +79,15 @@ def read_settings(root: Root, cmdline: Iterable[str]) -> ModuleSettings:
     return ModuleSettings(blacklisted, never, instead, off, nomodeset)
 
 
-def config_lines(root: Root) -> Iterator[tuple[str, str]]:
+def config_lines(subject: Subject) -> tuple[tuple[str, str], ...]:
     """(file, line) of the effective configuration, continued lines joined, without comments."""
-    for path in config_files(root, FOLDERS, ".conf"):
-        for line in root.text(path).replace("\\\n", " ").splitlines():
+    return subject.once(parse_config)
+
+
+def parse_config(subject: Subject) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    for path in config_files(subject.root, FOLDERS, ".conf"):
+        for line in subject.root.text(path).replace("\\\n", " ").splitlines():
             if line.strip() and not line.lstrip().startswith("#"):
-                yield path, " ".join(line.split())
+                found.append((path, " ".join(line.split())))
+    return tuple(found)

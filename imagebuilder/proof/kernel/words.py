@@ -277,7 +277,7 @@ def prove_option(
 
 def options_of(subject: Subject) -> Iterator[tuple[str, str, str, Evidence]]:
     """(module, option, value, where) of modprobe.d(5) and the command line."""
-    for path, line in config_lines(subject.root):
+    for path, line in config_lines(subject):
         words = line.split()
         if words[0] == "options" and len(words) > 2:
             for text in words[2:]:

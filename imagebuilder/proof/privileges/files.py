@@ -11,6 +11,7 @@ from pathlib import Path
 
 from imagebuilder.proof.access.udev import UdevRule, facts_of, read_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
 CAPABILITIES = "security.capability"
@@ -110,9 +111,9 @@ def has_capabilities(root: Root, path: str) -> bool:
         return False
 
 
-def find_devices(root: Root) -> Iterator[Privilege]:
+def find_devices(subject: Subject) -> Iterator[Privilege]:
     """Rules that may let everybody read or write a disk or memory."""
-    for rule in read_rules(root):
+    for rule in read_rules(subject):
         mode = rule.value("MODE")
         if not re.fullmatch("[0-7]{3,4}", mode) or not int(mode, 8) & OTHERS:
             continue

@@ -66,7 +66,7 @@ def prove_privileges(subject: Subject) -> Iterator[Finding]:
 def find_privileges(subject: Subject) -> Iterator[Privilege]:
     root, startup = subject.root, read_startup(subject)
     run = with_parents({*programs_of(startup), *find_programs(subject), *preloaded(root)})
-    entries = with_tmpfiles(root, subject.entries)
+    entries = with_tmpfiles(subject, subject.entries)
     yield from find_files(root, entries, subject.accounts.group_names, run)
     yield from find_open_folders(find_search_folders(root), entries)
     users = {user.name: frozenset(user.groups) for user in subject.image.users}
@@ -74,7 +74,7 @@ def find_privileges(subject: Subject) -> Iterator[Privilege]:
     yield from find_rules(root)
     yield from find_ways_in(root, subject.run, entries)
     yield from find_consoles(subject)
-    yield from find_devices(root)
+    yield from find_devices(subject)
     yield from find_ports(subject, startup)
     for each in subject.family.find_unsigned(root):
         gains = f"{each.what}: packages are installed without a valid signature"

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from imagebuilder.proof.access.udev import read_rules
-from imagebuilder.proof.accounts import read_accounts
 from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.privileges.sudo import joined_lines, lines_of, read_sudoers
 from imagebuilder.proof.privileges.types import Opening, Privilege
@@ -51,10 +50,10 @@ def find_programs(subject: Subject) -> frozenset[str]:
     root = subject.root
     settings = read_sysctl(subject)
     texts = [settings[name].value for name in HELPERS if name in settings]
-    for rule in read_rules(root):
+    for rule in read_rules(subject):
         texts += [v for k, _, _, v in rule.parts if k in ("RUN", "PROGRAM")]
         texts += [v for k, a, _, v in rule.parts if (k, a) == ("IMPORT", "program")]
-    texts += [line for _, line in config_lines(root) if line.startswith(("install ", "remove "))]
+    texts += [line for _, line in config_lines(subject) if line.startswith(("install ", "remove "))]
     texts += [line.text for line in lines_of(root, CRON) if is_roots(line.text)]
     texts += [line.text for line in lines_of(root, (SPOOL,))]
     named = {path for text in texts for path in PROGRAM.findall(text)}
@@ -126,11 +125,13 @@ def who_adds(path: str, entries: Mapping[str, os.stat_result]) -> str:
     return ""
 
 
-def with_tmpfiles(root: Root, entries: Mapping[str, os.stat_result]) -> dict[str, os.stat_result]:
+def with_tmpfiles(
+    subject: Subject, entries: Mapping[str, os.stat_result]
+) -> dict[str, os.stat_result]:
     """Every path as it is after the boot: with the modes and owners that tmpfiles.d(5) sets."""
     found = dict(entries)
-    accounts = read_accounts(root)
-    for line in read_tmpfiles(root):
+    accounts = subject.accounts
+    for line in read_tmpfiles(subject):
         path = line.path.rstrip("/")
         if line.kind in MAKES and (path in found or (path[:1] == "/" and line.kind in FOLDERS)):
             info = found.get(path, NEW_FOLDER)

@@ -45,7 +45,7 @@ def environment_of(subject: Subject, unit: LoadedUnit) -> dict[str, Variable]:
     In systemd's order: the defaults of all services, variables passed on from the kernel's command
     line, Environment=, the files.  UnsetEnvironment= removes from all of these.
     """
-    found = defaults(subject)
+    found = dict(subject.once(defaults))
     words = {word.key: word.value for word in kernel_words(subject.cmdline) if "=" in word.text}
     found |= {n: Variable(words[n], CMDLINE) for n in unit.words("PassEnvironment") if n in words}
     for value in unit.every("Environment"):

@@ -28,7 +28,7 @@ def prove_model(
         return
     above = [
         line
-        for line in read_tmpfiles(subject.root)
+        for line in read_tmpfiles(subject)
         if chosen.value.startswith(f"{line.path.rstrip('/')}/")
     ]
     # The line of the folder that is nearest decides.

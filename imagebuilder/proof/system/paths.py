@@ -18,7 +18,6 @@ from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.proof.tmpfiles import read_tmpfiles
 from imagebuilder.proof.unit_paths import is_below, unit_paths
-from imagebuilder.root import Root
 
 NEEDED = (
     "ReadWritePaths", "ReadOnlyPaths", "InaccessiblePaths", "ExecPaths", "NoExecPaths",
@@ -41,7 +40,7 @@ MAKES = re.compile(r"[dDqQvfFCpLcb]")
 def prove_paths(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of paths that are neither in the image nor made when a node boots."""
     units = list(startup.starting())
-    made = made_by_tmpfiles(subject.root)
+    made = made_by_tmpfiles(subject)
     made |= {f"{top}/{word}" for unit in units for key, top in MADE.items()
              for value in unit.words(key) for word in [value.partition(":")[0]]}  # fmt: skip
     for unit in units:
@@ -58,9 +57,9 @@ def prove_paths(subject: Subject, startup: Startup) -> Iterator[Finding]:
                     yield SAY.fault(what, where, hint=hint)
 
 
-def made_by_tmpfiles(root: Root) -> set[str]:
+def made_by_tmpfiles(subject: Subject) -> set[str]:
     """The paths that systemd-tmpfiles makes at boot."""
-    return {line.path.rstrip("/") for line in read_tmpfiles(root) if MAKES.match(line.kind)}
+    return {line.path.rstrip("/") for line in read_tmpfiles(subject) if MAKES.match(line.kind)}
 
 
 def missing(subject: Subject, unit: LoadedUnit, key: str) -> Iterator[str]:

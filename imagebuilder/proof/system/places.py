@@ -92,7 +92,7 @@ def is_missing(subject: Subject, path: str) -> bool:
     """Whether a node has nothing at a path, by the image, tmpfiles.d and mounts."""
     if is_there(subject, path):
         return False
-    return not any(is_below(made, path) for made in made_by_tmpfiles(subject.root))
+    return not any(is_below(made, path) for made in made_by_tmpfiles(subject))
 
 
 def unwritable(subject: Subject, unit: LoadedUnit, path: str) -> str:
@@ -108,7 +108,7 @@ def unwritable(subject: Subject, unit: LoadedUnit, path: str) -> str:
     while not subject.root.lies(above):
         above = posixpath.dirname(above)
     if any(is_below(path, made) and is_below(made, above) and made != above
-           for made in made_by_tmpfiles(subject.root)):  # fmt: skip
+           for made in made_by_tmpfiles(subject)):  # fmt: skip
         return ""
     info = subject.entries.get(subject.root.resolve(above) or above)
     if info is None:

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.proof.access.udev import read_rules
+from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.mounts import find_mounts
 from imagebuilder.proof.services.start import appears_later
 from imagebuilder.proof.sysctl import read_sysctl
+from imagebuilder.proof.tmpfiles import read_tmpfiles
 from tests.unit.proof.trees import Content, Sandbox, make_tree, subject
 
 UNIT, DROP_IN = "/etc/systemd/system/models.mount", "/etc/systemd/system/models.mount.d/a.conf"
@@ -42,5 +45,8 @@ def test_facts_are_read_once_for_all_questions(tmp_path: Path) -> None:
     assert read_sysctl(asked) is read_sysctl(asked)
     assert len(sandbox.asked) == 1
     assert find_mounts(asked) is find_mounts(asked)
+    assert read_rules(asked) is read_rules(asked)
+    assert read_tmpfiles(asked) is read_tmpfiles(asked)
+    assert config_lines(asked) is config_lines(asked)
     assert asked.accounts is asked.accounts
     assert asked.drivers is asked.drivers

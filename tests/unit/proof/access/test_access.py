@@ -22,7 +22,6 @@ from imagebuilder.recipe.expectations import (
     RefusedArgument,
     Service,
 )
-from imagebuilder.root import Root
 from tests.unit.proof.trees import (
     Content,
     Link,
@@ -345,7 +344,7 @@ def test_root_needs_no_group(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_names_a_group_only(tmp_path: Path) -> None:
-    node = node_of(Root(make(tmp_path)), "/dev/dri/card*")
+    node = node_of(subject(make(tmp_path)), "/dev/dri/card*")
     assert (node.group, node.mode, node.path) == ("video", 0o660, DEFAULT)
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.access.sysfs import prove_writes
-from imagebuilder.recipe.cards import find_chip
-from tests.unit.proof.trees import make_tree
+from tests.unit.proof.trees import make_tree, subject
 
 RULES, TMPFILES = "/etc/udev/rules.d/30-a.rules", "/etc/tmpfiles.d/a.conf"
 RADEON = 'ACTION=="add", SUBSYSTEM=="drm", KERNEL=="card[0-9]*", DRIVERS=="amdgpu", '
@@ -31,7 +30,7 @@ LEVEL = "power_dpm_force_performance_level"
     ],
 )
 def test_writes(path: str, text: str, level: Level | None, tmp_path: Path) -> None:
-    chip = find_chip("1002:7480")
-    assert chip
-    found = list(prove_writes(make_tree(tmp_path, {path: f"{text}\n"}), [chip]))
+    root = make_tree(tmp_path, {path: f"{text}\n"})
+    radeon = ("1002:7480", "Radeon RX 7600 XT", "gfx1102")
+    found = list(prove_writes(subject(root, hardware=[radeon])))
     assert [one.level for one in found] == ([level] if level else [])

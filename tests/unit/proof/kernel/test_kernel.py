@@ -420,7 +420,7 @@ def test_the_class_of_a_device_is_tried(tmp_path: Path) -> None:
 def test_settings_of_the_root(tmp_path: Path) -> None:
     text = "install nvidia modprobe -i nvidia-current-open $CMDLINE_OPTS\nalias foo bar-baz\n"
     root = make_tree(tmp_path, {"/etc/modprobe.d/n.conf": text})
-    settings = read_settings(root, ["module_blacklist=a-b,c"])
+    settings = read_settings(subject(root, cmdline=("module_blacklist=a-b,c",)))
     assert settings.real("nvidia") == "nvidia_current_open"
     assert settings.real("foo") == "bar_baz"
     assert settings.real("other-one") == "other_one"

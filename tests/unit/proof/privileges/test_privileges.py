@@ -196,7 +196,7 @@ def test_folders_in_which_root_searches(
     }
     root = make_tree(tmp_path, files)
     usr = {"/usr": folder(0o755), "/usr/bin": folder(0o755)}
-    after = with_tmpfiles(root, {**usr, **entries})
+    after = with_tmpfiles(subject(root), {**usr, **entries})
     found = [one.gains for one in find_open_folders(find_search_folders(root), after)]
     assert found == ([f"{who} may put files into /srv/bin, {SEARCHED}"] if who else [])
 
@@ -595,4 +595,4 @@ def test_what_others_may_change(path: str, mode: int, uid: int, what: str, tmp_p
 )
 def test_rules_that_open_disks_and_memory(rule: str, opens: bool, tmp_path: Path) -> None:  # noqa: FBT001
     root = make_tree(tmp_path, {"/etc/udev/rules.d/99-a.rules": f"{rule}\n"})
-    assert bool(list(find_devices(root))) == opens
+    assert bool(list(find_devices(subject(root)))) == opens
