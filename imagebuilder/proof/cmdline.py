@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
+from imagebuilder.proof.config import is_false
 
 CMDLINE = "/proc/cmdline"
 
@@ -25,7 +26,7 @@ class KernelWord:
     @property
     def on(self) -> bool:
         """Whether it is true for kstrtobool() and systemd; a word without a value is."""
-        return self.value.lower() not in ("0", "n", "no", "f", "false", "off")
+        return not is_false(self.value)
 
     @property
     def evidence(self) -> Evidence:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration files in folders of which an earlier one overrides a later one, file by file."""
+"""Configuration files in folders of which an earlier one overrides a later one, file by file, and
+the words in them that mean yes and no.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,18 @@ from collections.abc import Iterable
 
 from imagebuilder.root import Root
 
+# parse_boolean() of systemd.
+TRUE = frozenset(("1", "yes", "y", "true", "t", "on"))
+FALSE = frozenset(("0", "no", "n", "false", "f", "off"))
 PARENTS = ("/etc", "/run", "/usr/local/lib", "/usr/lib")
+
+
+def is_true(text: str) -> bool:
+    return text.lower() in TRUE
+
+
+def is_false(text: str) -> bool:
+    return text.lower() in FALSE
 
 
 def config_folders(name: str) -> tuple[str, ...]:

@@ -144,9 +144,7 @@ def read_startup(subject: Subject) -> Startup | None:
 def parse_startup(subject: Subject) -> Startup | None:
     if not subject.root.is_file(SYSTEMD):
         return None
-    names = dict.fromkeys((DEFAULT, *(s.unit for s in subject.expectations.services)))
-    names |= dict.fromkeys(e.unit for e in subject.expectations.engines if e.unit)
-    names |= dict.fromkeys((SLICE, *enabled(subject)))
+    names = dict.fromkeys((DEFAULT, *subject.expectations.units, SLICE, *enabled(subject)))
     words = ["systemd-analyze", "--generators=yes", "--man=no", "verify", *names]
     cmdline = f"SYSTEMD_PROC_CMDLINE={' '.join(subject.cmdline)}"
     done = subject.run([*VERIFY, cmdline, *words], seconds=SECONDS)

@@ -94,6 +94,12 @@ class Expectations:
     services: tuple[Service, ...] = ()
     engines: tuple[ExpectedEngine, ...] = ()
 
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The units of engines and services."""
+        named = [each.unit for group in (self.engines, self.services) for each in group]
+        return tuple(dict.fromkeys(filter(None, named)))
+
 
 def joined(expectations: Iterable[Expectations]) -> Expectations:
     """All expectations in one, without duplicates."""

@@ -48,10 +48,10 @@ def prove_others(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
     startup = read_startup(subject) if subject.expectations.devices else None
     if startup is None:
         return
-    expected = subject.expectations
-    declared = {each.unit for group in (expected.engines, expected.services) for each in group}
     for service in site_services(subject, startup):
-        needed = devices_of(subject, service) if service.name not in declared else []
+        needed = (
+            devices_of(subject, service) if service.name not in subject.expectations.units else []
+        )
         unit = find_unit(subject.root, service.name) if needed else None
         if unit is None:
             continue

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from imagebuilder.proof.access.nodes import find_family
-from imagebuilder.proof.config import config_files, config_folders
+from imagebuilder.proof.config import config_files, config_folders, is_true
 from imagebuilder.proof.quotes import unquoted
 from imagebuilder.root import Root
 
 FOLDERS = config_folders("systemd/system")
-TRUE = ("yes", "true", "on", "1")
 # Before the program of Exec*= (systemd.service(5), "special executable prefixes").
 PREFIXES = "@-:+!|"
 BINARIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
@@ -63,7 +62,7 @@ class Unit(UnitSettings):
     """The keys of [Service]; an empty assignment removes the values before it."""
 
     def true(self, key: str) -> bool:
-        return self.last(key).lower() in TRUE
+        return is_true(self.last(key))
 
     @property
     def programs(self) -> tuple[str, ...]:

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.addresses import is_local
 from imagebuilder.proof.clusters.kubernetes import yaml_of
 from imagebuilder.proof.clusters.slurm import read_slurm
 from imagebuilder.proof.clusters.units import SiteService, services_of
-from imagebuilder.proof.services.settings import LOOPBACK
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.sysctl import read_sysctl
 from imagebuilder.proof.system import SAY
@@ -57,7 +57,7 @@ def needs(subject: Subject, startup: Startup) -> Iterator[tuple[SiteService, str
     """Services, the program that each of them connects to on its node, and what says so."""
     for exporter in services_of(subject, startup, "dcgm-exporter"):
         told = exporter.option("-r", "--remote-hostengine-info")
-        if told and told.startswith(LOOPBACK):
+        if told and is_local(told):
             yield exporter, "nv-hostengine", exporter.evidence
     for daemon in services_of(subject, startup, "slurmd"):
         path, settings = read_slurm(subject.root, "slurm.conf")

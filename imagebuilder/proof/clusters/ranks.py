@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import service_lines
+from imagebuilder.proof.addresses import host_of, is_loopback
 from imagebuilder.proof.clusters.units import SiteService, site_services
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.services.confinement import SERVER_FAMILIES, address_families, said_in
@@ -18,8 +19,6 @@ from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 HOSTS = "/etc/hosts"
-LOOPBACK = re.compile(r"(127\.\S+|::1)\s+(?P<names>.+)")
-OURSELVES = re.compile(r"(127\.|localhost|\[?::1|0\.0\.0\.0)")
 # The options and variables that name the machine where the processes of a program meet.
 MEETING = ("--rdzv-endpoint", "--rdzv_endpoint", "--master-addr", "--master_addr", "--address",
            "--dist-init-addr", "--data-parallel-address")  # fmt: skip
@@ -51,7 +50,7 @@ def spans(service: SiteService) -> bool:
     nodes = service.option(*NODES)
     meets = meeting_place(service)
     alone = nodes in ("1", "1:1")
-    elsewhere = meets is not None and not OURSELVES.match(meets[0])
+    elsewhere = meets is not None and meets[0] != "0.0.0.0" and not is_loopback(meets[0])
     return not alone and (nodes is not None or (elsewhere and service.program in LAUNCHERS))
 
 
@@ -59,22 +58,22 @@ def meeting_place(service: SiteService) -> tuple[str, Evidence] | None:
     """The machine that a service is told to meet others at, without port, and where."""
     for name in MEETING_VARIABLES:
         if variable := service.environment.get(name):
-            return host_of(variable.value), variable.evidence(name)
+            return meeting_host(variable.value), variable.evidence(name)
     told = service.option(*MEETING)
-    return (host_of(told), service.evidence) if told else None
+    return (meeting_host(told), service.evidence) if told else None
 
 
-def host_of(address: str) -> str:
-    return re.sub(r":\d+$", "", address.rpartition("//")[2])
+def meeting_host(address: str) -> str:
+    return host_of(address.rpartition("//")[2])
 
 
 def names_of_loopback(root: Root) -> Iterator[tuple[str, str]]:
     """Names that /etc/hosts gives to the machine itself, and the line of each (hosts(5))."""
     for line in root.text(HOSTS).splitlines():
-        if found := LOOPBACK.match(line.partition("#")[0].strip()):
-            for name in found["names"].split():
-                if not name.startswith(("localhost", "ip6-")):
-                    yield name, line.strip()
+        address, *names = line.partition("#")[0].split() or [""]
+        for name in names if is_loopback(address) else ():
+            if not name.startswith(("localhost", "ip6-")):
+                yield name, line.strip()
 
 
 def prove_names(

@@ -65,7 +65,7 @@ def prove_plugins(root: Root, daemon: SiteService) -> Iterator[Finding]:
 def prove_hierarchy(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
     """A fault of settings for control groups of version 1 (cgroup.conf(5))."""
     words = kernel_words(subject.cmdline)
-    if any(word.key == UNIFIED and word.value in ("0", "no", "false") for word in words):
+    if any(word.key == UNIFIED and not word.on for word in words):
         return
     path, settings = read_slurm(subject.root, "cgroup.conf")
     if settings.get("cgroupplugin") == "cgroup/v1":

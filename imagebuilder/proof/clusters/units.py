@@ -63,8 +63,7 @@ def site_services(subject: Subject, startup: Startup) -> Iterator[SiteService]:
     """The services that start at boot or that overlays declare, but those that are as their
     packages ship them.
     """
-    declared = subject.expectations.engines, subject.expectations.services
-    names = {each.unit for group in declared for each in group}
+    names = subject.expectations.units
     starting = {unit.name: unit for unit in startup.starting()}
     loaded = {name: unit for name, unit in startup.units.items() if name in names}
     for unit in {**starting, **loaded}.values():

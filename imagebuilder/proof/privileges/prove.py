@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.accounts import PASSWD
+from imagebuilder.proof.addresses import is_loopback
 from imagebuilder.proof.privileges.accounts import find_accounts
 from imagebuilder.proof.privileges.consoles import find_consoles
 from imagebuilder.proof.privileges.files import find_devices, find_files
@@ -37,7 +38,6 @@ TABLES = (Opening.ROOT_ACCOUNTS, Opening.GROUPS, Opening.NEVER)
 LISTENING = {"ListenStream": "tcp", "ListenDatagram": "udp"}
 # An address with a port, as systemd prints it; a path is no port.
 LISTENS = re.compile(r"(?P<address>\[[^\]]*\]|[0-9.]*):?(?P<port>\d+)(\s.*)?")
-LOOPBACK = ("127.", "[::1]")
 PATH_MAX = 4096  # linux/limits.h
 say = Say(Question.PRIVILEGES)
 
@@ -92,7 +92,7 @@ def find_ports(subject: Subject, startup: Startup | None) -> Iterator[Privilege]
         for key, protocol in LISTENING.items():
             for value in unit.every(key):
                 match = LISTENS.fullmatch(value)
-                if match is None or match["address"].startswith(LOOPBACK):
+                if match is None or is_loopback(match["address"]):
                     continue
                 port = f"{match['port']}/{protocol}"
                 if port not in subject.image.listens:

@@ -11,6 +11,7 @@ from re import findall
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import service_lines
+from imagebuilder.proof.addresses import is_loopback
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup
@@ -23,7 +24,6 @@ GIB = 1 << 30
 CALLS = ("close", "futex", "ioctl", "mmap", "munmap", "openat", "read", "write")
 SERVER_CALLS = ("accept4", "bind", "listen", "socket")
 SERVER_FAMILIES = ("AF_INET", "AF_INET6")
-LOOPBACK = ("127.", "::1")
 # Lowest values, each with why less is too little.  Drivers reserve address space for all memory of
 # the host and of the cards (libhsakmt's fmm_init_process_apertures, CUDA's unified addressing).
 LEAST = (
@@ -139,7 +139,7 @@ def prove_network(root: Root, service: Confined) -> Iterator[Finding]:
         )
     if "any" in unit.words("SocketBindDeny") and not unit.words("SocketBindAllow"):
         yield fault(root, unit, "SocketBindDeny", "may not listen on any port: SocketBindDeny=any")
-    allowed = [a for a in unit.words("IPAddressAllow") if not a.startswith(LOOPBACK)]
+    allowed = [a for a in unit.words("IPAddressAllow") if not is_loopback(a)]
     if "0.0.0.0/0" in unit.words("IPAddressDeny") and not allowed:
         yield fault(root, unit, "IPAddressDeny", "refuses every other machine: IPAddressDeny=any")
 

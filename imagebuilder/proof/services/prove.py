@@ -67,16 +67,13 @@ def prove_services(subject: Subject) -> Iterator[Finding]:
     yield from prove_sessions(subject)
     yield from prove_containers(subject)
     expected = subject.expectations
-    names = dict.fromkeys(
-        [*(e.unit for e in expected.engines), *(s.unit for s in expected.services)]
-    )
-    startup = read_startup(subject) if any(names) else None
+    startup = read_startup(subject) if expected.units else None
     if startup is None:
         return
     yield from prove_units(subject, startup)
     yield from prove_hosts(subject, startup)
     engines = {engine.unit: engine for engine in expected.engines}
-    for name in filter(None, names):
+    for name in expected.units:
         unit = find_loaded(startup, name)
         # The question `access` reports a missing or masked one.
         if unit is None:

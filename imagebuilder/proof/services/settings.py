@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.addresses import is_local
 from imagebuilder.proof.commands import CommandLine, SettingValue, without
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.services import SAY
@@ -21,7 +22,6 @@ from imagebuilder.root import Root
 
 AT_BOOT = ("/run/", "/proc/", "/sys/", "/dev/")
 WORD = re.compile(rb"[A-Za-z][\w-]+")
-LOOPBACK = ("127.", "localhost", "::1", "[::1]", "/", "unix:")
 
 
 def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
@@ -116,7 +116,7 @@ def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
     if subject.image.listens is None or address is None or port is None:
         return
     declared = f"{port.value}/tcp" in subject.image.listens
-    local = address.value.startswith(LOOPBACK) or address.value.endswith(".sock")
+    local = is_local(address.value)
     where = f"{line.unit} listens on {address.value}, port {port.value}"
     if declared and local:
         yield SAY.fault(

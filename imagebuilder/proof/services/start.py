@@ -12,6 +12,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.nodes import find_family
 from imagebuilder.proof.access.units import BINARIES, find_unit
 from imagebuilder.proof.commands import CommandLine
+from imagebuilder.proof.config import is_false
 from imagebuilder.proof.fallback.guard import PLAIN
 from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.mounts import find_mounts, mount_of
@@ -41,7 +42,6 @@ GUARDS = ("ExecCondition", "ExecStartPre")
 VOLATILE = ("/run/", "/var/run/")
 # Folders that ProtectHome= hides from a service (systemd.exec(5)).
 HOMES = ("/home/", "/root/", "/run/user/")
-HIDDEN = ("yes", "true", "on", "1", "tmpfs")
 # Where configuration that creates a file at boot would be.
 UNITS = ("/etc/systemd", "/usr/lib/systemd/system", "/usr/local/lib/systemd")
 WRITERS = (*UNITS, "/etc", "/usr/local", "/usr/libexec", "/usr/lib/tmpfiles.d")
@@ -90,7 +90,7 @@ def unmet(subject: Subject, kind: str, value: str, *, negated: bool) -> str:
         if exists == negated and (exists or value.startswith(FIXED)):
             return f"{value} {'is' if exists else 'is not'} in the image (Condition{shown})"
     if kind == "Virtualization":
-        real = value.lower() in ("no", "false", "0", "off") or value.startswith("private-users")
+        real = is_false(value) or value.startswith("private-users")
         if real == negated:
             return f"a node is a real machine (Condition{shown})"
     if kind == "KernelModuleLoaded" and not negated and not known(subject, value):
@@ -168,7 +168,7 @@ def hiding(unit: LoadedUnit, path: str) -> str:
     bound = unit_paths(unit, "BindPaths", "BindReadOnlyPaths")
     if any(is_below(path, each.target) for each in bound):
         return ""
-    if path.startswith(HOMES) and unit.last("ProtectHome").lower() in HIDDEN:
+    if path.startswith(HOMES) and unit.last("ProtectHome") in ("yes", "tmpfs"):
         return "ProtectHome"
     for key in ("InaccessiblePaths", "TemporaryFileSystem"):
         if any(is_below(path, each.source) for each in unit_paths(unit, key)):

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import TRUE
+from imagebuilder.proof.config import is_false, is_true
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.network import FOLDERS, RESOLVED, RESOLVER
 from imagebuilder.proof.systemd import Startup, last_lines, read_config
 from imagebuilder.root import Root
 
-FALSE = ("no", "false", "0", "off")
 # Lines of .network files and their drop-ins that give an interface its own choice.
 OF_INTERFACE = re.compile(r"^[ \t]*(DNSOverTLS\s*=\s*(no|opportunistic)|DNS\s*=.*#)", re.MULTILINE)
 
@@ -26,7 +25,7 @@ def prove_stub(subject: Subject, startup: Startup) -> Iterator[Finding]:
     line = last_lines(subject, "systemd/resolved.conf").get("DNSStubListener")
     link = subject.root.link_at(RESOLVER) or ""
     stub = posixpath.basename(link) == "stub-resolv.conf"
-    if line and line.value.lower() in FALSE and stub and RESOLVED in startup.jobs:
+    if line and is_false(line.value) and stub and RESOLVED in startup.jobs:
         what = f"{RESOLVER} leads to the stub of {RESOLVED}, which does not listen: no name is "
         what += "resolved"
         hint = "remove DNSStubListener=, or link to /run/systemd/resolve/resolv.conf"
@@ -39,7 +38,7 @@ def prove_tls(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """
     lines = list(read_config(subject, "systemd/resolved.conf"))
     strict = next((line for line in reversed(lines) if line.key == "DNSOverTLS"), None)
-    if strict is None or strict.value.lower() not in TRUE or RESOLVED not in startup.jobs:
+    if strict is None or not is_true(strict.value) or RESOLVED not in startup.jobs:
         return
     servers: list[str] = []
     for line in lines:

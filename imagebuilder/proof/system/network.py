@@ -15,9 +15,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import TRUE
 from imagebuilder.proof.commands import options_of
-from imagebuilder.proof.config import config_folders
+from imagebuilder.proof.config import TRUE, config_folders, is_false, is_true
 from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
@@ -145,7 +144,7 @@ def prove_settings(root: Root, path: str, sections: Sections) -> Iterator[Findin
     """Findings about the file that networkd uses for the boot NIC, with its drop-ins."""
     link, network = sections.get("Link", {}), sections.get("Network", {})
     only = "make [Match] name only the intended NICs"
-    if link.get("Unmanaged", "").lower() in TRUE:
+    if is_true(link.get("Unmanaged", "")):
         what = "networkd does not manage the NIC that the node booted from: its lease expires"
         where = Evidence(setter(root, path, "Unmanaged"), "Link", said="Unmanaged=yes")
         yield SAY.fault(what, where, hint=only)
@@ -154,7 +153,7 @@ def prove_settings(root: Root, path: str, sections: Sections) -> Iterator[Findin
         what = f"the NIC that the node booted from loses its link: {said} takes it down"
         where = Evidence(setter(root, path, "ActivationPolicy"), "Link", said=said)
         yield SAY.fault(what, where, hint=only)
-    elif (dhcp := network.get("DHCP", "no")).lower() in ("no", "false", "0", "off", "ipv6"):
+    elif is_false(dhcp := network.get("DHCP", "no")) or dhcp.lower() == "ipv6":
         what = "the NIC that the node booted from loses its DHCP lease"
         where = Evidence(setter(root, path, "DHCP"), "Network", said=f"DHCP={dhcp}")
         yield SAY.fault(what, where, hint=f"{only}, or set DHCP=yes")

@@ -70,9 +70,7 @@ def prove_few(subject: Subject, startup: Startup, everywhere: frozenset[int]) ->
 
 def declared_units(subject: Subject, startup: Startup) -> list[LoadedUnit]:
     """The units of services and engines that overlays declare, as far as systemd loads them."""
-    expected = subject.expectations
-    names = [*(e.unit for e in expected.engines), *(s.unit for s in expected.services)]
-    found = (find_loaded(startup, name) for name in dict.fromkeys(filter(None, names)))
+    found = (find_loaded(startup, name) for name in subject.expectations.units)
     return [unit for unit in found if unit]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS, find_file, find_unit
+from imagebuilder.proof.config import is_false
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import Startup, last_lines
@@ -24,7 +25,6 @@ SLEEPS = {
     "sleep": "",
 }
 ENDS = frozenset(("poweroff", "halt", "reboot", "kexec", "soft-reboot", "factory-reset"))
-FALSE = ("no", "false", "0", "off")
 # The unit that a timer starts, if not its namesake.
 STARTS = re.compile(r"^[ \t]*Unit\s*=\s*(\S+)", re.MULTILINE)
 NEVER = re.compile(r"0+\s*\w*|infinity")
@@ -72,7 +72,7 @@ def sleeps(subject: Subject, action: str) -> bool:
     if action not in SLEEPS or any(is_masked(subject.root, each) for each in (action, "sleep")):
         return False
     line = last_lines(subject, "systemd/sleep.conf").get(SLEEPS[action])
-    return line is None or line.value.lower() not in FALSE
+    return line is None or not is_false(line.value)
 
 
 def is_masked(root: Root, target: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS, find_file, template
+from imagebuilder.proof.addresses import is_loopback
 from imagebuilder.proof.cmdline import CMDLINE, KernelWord, kernel_words
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.confinement import said_in
@@ -74,7 +75,7 @@ NUMBER = re.compile(r"\s--[\w.-]*port[ =](?P<port>\d{2,5})\s")
 TELLS = re.compile(r"HOST|LISTEN|ADDR|BIND", re.IGNORECASE)
 ANYWHERE = re.compile(r"(https?://)?(0\.0\.0\.0|\[::\]|\*)?:(?P<port>\d{2,5})/?")
 MOST_LINE = 4096  # characters of a command that are searched
-LOCAL = re.compile(r"(^|[\s=/])(127\.|localhost|\[?::1)")
+BETWEEN = re.compile(r"[\s=/,]+")
 SSHD = re.compile(r"^[ \t]*Port\s+(\d+)", re.IGNORECASE | re.MULTILINE)
 FILES_OF_SSHD = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 
@@ -274,7 +275,7 @@ def prove_listeners(subject: Subject, startup: Startup) -> Iterator[Finding]:
 def listened_port(words: Sequence[str]) -> str:
     """The port that a command line opens for other machines, "" if it says none."""
     line = f"{' '.join(words)} "[:MOST_LINE]
-    found = None if LOCAL.search(line) else SERVES.search(line)
+    found = None if any(map(is_loopback, BETWEEN.split(line))) else SERVES.search(line)
     if found is None and ADDRESS.search(line):
         found = NUMBER.search(line)
     return found["port"] if found else ""
