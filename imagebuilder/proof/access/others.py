@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from imagebuilder.proof.access.services import prove_memlock, prove_use
 from imagebuilder.proof.access.units import find_unit
 from imagebuilder.proof.accounts import Accounts
 from imagebuilder.proof.clusters.units import SiteService, site_services
+from imagebuilder.proof.interpreters import PYTHON
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import read_startup
 from imagebuilder.recipe.expectations import Device, Service
@@ -40,7 +40,6 @@ KNOWN = {
         CARD,
     ),
 }  # fmt: skip
-PYTHON = re.compile(r"python[\d.]*")
 
 
 def prove_others(subject: Subject, accounts: Accounts) -> Iterator[Finding]:

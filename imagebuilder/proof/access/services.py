@@ -18,6 +18,7 @@ from imagebuilder.proof.access.units import (
     find_unit,
 )
 from imagebuilder.proof.accounts import Accounts
+from imagebuilder.proof.interpreters import first_line
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import Device, Service
@@ -77,11 +78,7 @@ def cannot_run(root: Root, program: str) -> str:
         return "which is not in the image"
     if not host.stat().st_mode & EXECUTABLE:
         return "which is not executable"
-    with host.open("rb") as file:
-        first = file.readline(256)
-    interpreter = first[2:].split()[:1] if first.startswith(b"#!") else []
-    for each in interpreter:
-        name = each.decode(errors="replace")
+    for name in first_line(root.map(found))[:1]:
         if not root.is_file(name):
             return f"whose interpreter {name} is not in the image"
     return ""

@@ -10,6 +10,7 @@ from typing import Any
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.units import SiteService, services_of
+from imagebuilder.proof.interpreters import texts_of
 from imagebuilder.proof.mounts import FSTAB, find_mounts, mount_of
 from imagebuilder.proof.services.containers import CONTAINERD
 from imagebuilder.proof.subject import Subject
@@ -18,7 +19,6 @@ from imagebuilder.proof.systemd import Startup
 from imagebuilder.recipe.positions import parse_document
 from imagebuilder.root import Root
 
-SWAP_SIZE = 1 << 20  # bytes of a script that are searched
 SWAPON = re.compile(r"^[^#\n]*\bswapon\b", re.MULTILINE)
 ZRAM = ("/etc/systemd/zram-generator.conf", "/usr/lib/systemd/zram-generator.conf")
 K3S = "/etc/rancher/k3s/config.yaml"
@@ -70,9 +70,8 @@ def find_swap(subject: Subject, startup: Startup) -> Evidence | None:
             return Evidence(unit.paths[0])
     for unit in startup.starting():
         for words in unit.commands.get("ExecStart", ()):
-            texts = [" ".join(words)]
-            if not all(path in subject.shipped for path in unit.paths) and words:
-                texts.append((root.read(words[0]) or b"")[:SWAP_SIZE].decode(errors="replace"))
+            is_shipped = all(path in subject.shipped for path in unit.paths)
+            texts = [" ".join(words)] if is_shipped else texts_of(root, words)
             if any(map(SWAPON.search, texts)):
                 return Evidence(unit.paths[0] if unit.paths else "/", said=" ".join(words))
     return None

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.elf import read_needs
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import prefixes_of
+from imagebuilder.proof.interpreters import INTERPRETER, first_line
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.services.environment import Environment
@@ -25,7 +25,6 @@ EXEC, NO_EXEC = "ExecPaths", "NoExecPaths"
 # (systemd.service(5), Type=).
 WAITED_FOR = ("notify", "notify-reload")
 REPORTING = (*WAITED_FOR, "oneshot")
-INTERPRETER = re.compile(r"(ba|da|k|z)?sh|(python|perl|ruby|node|lua)[\d.]*|env|java|busybox")
 NEVER = ("", "0", "infinity")
 # What a program contains if it reports to systemd: the message, or how it is sent (sd_notify(3)).
 REPORTS = (b"WATCHDOG", b"NOTIFY_SOCKET", b"sd_notify", b"sdnotify", b"libsystemd.so")
@@ -79,9 +78,7 @@ def executed(root: Root, program: str) -> Iterator[tuple[str, str]]:
         if host is None or path is None or not host.is_file():
             return
         yield path, what
-        with host.open("rb") as file:
-            first = file.readline(256)
-        words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
+        words = first_line(root.map(path))
         if words:
             program, what = words[0], f"its interpreter {words[0]}"
         elif what.startswith("its loader") or not (needs := read_needs(host)):

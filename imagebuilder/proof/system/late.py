@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.clusters.units import services_of
+from imagebuilder.proof.interpreters import texts_of
 from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.kernel.requested import requested
 from imagebuilder.proof.subject import Subject
@@ -52,12 +53,4 @@ def is_loaded(subject: Subject, startup: Startup, module: str) -> bool:
     said = re.compile(rf"\b{module}\b")
     commands = (words for unit in startup.starting() for all_ in unit.commands.values()
                 for words in all_)  # fmt: skip
-    return any(said.search(text) for words in commands for text in texts_of(subject, words))
-
-
-def texts_of(subject: Subject, words: tuple[str, ...]) -> Iterator[str]:
-    """A command line, and the script that it runs."""
-    yield " ".join(words)
-    content = subject.root.read(words[0]) if words and words[0].startswith("/") else None
-    if content and content.startswith(b"#!"):
-        yield content.decode(errors="replace")
+    return any(said.search(text) for words in commands for text in texts_of(subject.root, words))

@@ -17,9 +17,9 @@ from itertools import takewhile
 from imagebuilder.elf import MAGIC, read_needs
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import find_program
+from imagebuilder.proof.interpreters import INTERPRETER, SHELL, first_line, runs
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.environment import environment_of, expanded, files_of
-from imagebuilder.proof.services.programs import INTERPRETER
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup
@@ -35,7 +35,6 @@ RUNNERS = re.compile(
 )
 # What libraries of C and frameworks have for every program.
 EVERY = frozenset(("help", "usage", "version"))
-SHELL = re.compile(rb"#!.*\b(ba|da|k|z)?sh\b")
 PASSES_ON = re.compile(rb"\$[@*]|\$\{[@*]")
 LIBRARIES = ("/usr/lib/*", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib64")
 # Libraries of the compiler and of C read no options, but have many words.
@@ -93,7 +92,7 @@ def texts_of(root: Root, program: str) -> list[mmap.mmap | bytes]:
     """The program and the libraries that it loads; none if it may get options from elsewhere."""
     first = root.map(program) or b""
     if first[: len(MAGIC)] != MAGIC:
-        is_shell = SHELL.match(first[:256])
+        is_shell = runs(SHELL, first_line(first))
         return [first] if is_shell and not PASSES_ON.search(first) else []
     found, queue = {program: first}, [program]
     while queue:

@@ -16,6 +16,7 @@ from functools import cached_property
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import find_program, prefixes_of
+from imagebuilder.proof.interpreters import ENV, PYTHON, behind_env, first_line, runs
 from imagebuilder.proof.privileges.searched import find_programs
 from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.services.environment import environment_of, expanded
@@ -38,9 +39,7 @@ from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
 from imagebuilder.root import Root
 
 SHELLS = frozenset(("sh", "dash", "bash"))
-PYTHON = re.compile(r"python[\d.]*")
 RUNNERS = re.compile(rf"{'|'.join(sorted(SHELLS))}|{PYTHON.pattern}")
-ENV = "env"
 # The options of a shell that end it at the first failure, and that give it its script as a text.
 ERREXIT, TEXT = re.compile(r"-[a-z]*e[a-z]*"), re.compile(r"-[a-z]*c[a-z]*")
 # What only a shell understands, as a word of its own.
@@ -183,15 +182,13 @@ class ScriptReading:
 
     @cached_property
     def first(self) -> list[str]:
-        """The words of the `#!` line, a carriage return at its end included."""
-        line = self.data[:256].partition(b"\n")[0] if self.data.startswith(b"#!") else b""
-        return line[2:].decode(errors="replace").strip(" \t").split(" ")
+        """The words of the `#!` line."""
+        return first_line(self.data)
 
     @cached_property
     def shell(self) -> str:
         """The name of the shell that runs it, "" for what is no script of a shell."""
-        words = self.program.runner or self.first
-        named = words[-1] if posixpath.basename(words[0]) == ENV else words[0]
+        named = next(iter(behind_env(self.program.runner or self.first)), "")
         if posixpath.basename(named) not in SHELLS:
             return ""
         found = self.subject.root.resolve(named if "/" in named else f"/bin/{named}")
@@ -201,11 +198,9 @@ class ScriptReading:
     def python(self) -> PythonScript | None:
         """The program if Python runs it."""
         words = self.program.runner or self.first
-        if posixpath.basename(words[0]) == ENV:
-            words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-        if not words or not PYTHON.fullmatch(posixpath.basename(words[0])) or not self.data:
+        if not runs(PYTHON, words) or not self.data:
             return None
-        runner = tuple(word for word in words if not TEXT.fullmatch(word))
+        runner = tuple(word for word in behind_env(words) if not TEXT.fullmatch(word))
         program = self.program
         return PythonScript(
             program.path, program.text, program.said, runner, program.python_path, program.matters
@@ -250,15 +245,15 @@ class ScriptReading:
         if not self.data.startswith(b"#!"):
             is_text = b"\0" not in self.data[:4096] and root.is_file(self.program.path)
             return "it has no `#!` line" if is_text else ""
-        interpreter = self.first[0]
+        interpreter = next(iter(self.first), "")
         if interpreter.startswith(IN_IMAGE) and not root.is_file(interpreter):
             ends = (
                 ", and its line ends with a carriage return" if interpreter.endswith("\r") else ""
             )
             return f"its interpreter {interpreter.strip()} is not in the image{ends}"
-        names = [word for word in self.first[1:] if not word.startswith("-") and "=" not in word]
-        if posixpath.basename(interpreter) == ENV and names and not self.find(names[0]):
-            return f"its interpreter {names[0].strip()} is not in the image"
+        named = next(iter(behind_env(self.first)), "")
+        if posixpath.basename(interpreter) == ENV and named and not self.find(named):
+            return f"its interpreter {named.strip()} is not in the image"
         return ""
 
     def missing(self) -> Iterator[tuple[ShellCommand, str]]:
