@@ -12,7 +12,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.units import SiteService, services_of
 from imagebuilder.proof.interpreters import texts_of
 from imagebuilder.proof.mounts import FSTAB, find_mounts, mount_of
-from imagebuilder.proof.services.containers import CONTAINERD
+from imagebuilder.proof.services.containers import CONTAINERD, OLD_NAMES, toml_of, value_at
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import Startup
@@ -25,9 +25,6 @@ K3S = "/etc/rancher/k3s/config.yaml"
 # Where an agent keeps the password by which the server knows its node (docs.k3s.io, "Node password
 # secret").
 PASSWORD_FOLDER = "/etc/rancher/node"
-SYSTEMD_CGROUP = re.compile(r"^[ \t]*SystemdCgroup\s*=\s*(?P<value>true|false)", re.MULTILINE)
-# containerd 2 tells the kubelet which driver it uses (KubeletCgroupDriverFromCRI).
-TELLS = re.compile(r"^[ \t]*version\s*=\s*3\b", re.MULTILINE)
 
 
 def prove_kubernetes(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -81,19 +78,26 @@ def prove_cgroups(
     root: Root, kubelet: SiteService, path: str, settings: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """A fault of a kubelet and a containerd that manage control groups in different ways."""
-    text = root.text(CONTAINERD)
-    theirs = SYSTEMD_CGROUP.search(text)
+    told = toml_of(root, CONTAINERD)
     endpoint = str(settings.get("containerRuntimeEndpoint", CONTAINERD))
-    if not settings or not text.strip() or TELLS.search(text) or "containerd" not in endpoint:
+    # containerd 2 tells the kubelet which driver it uses (KubeletCgroupDriverFromCRI).
+    if not settings or not told or told.get("version") == 3 or "containerd" not in endpoint:
         return
     ours = str(settings.get("cgroupDriver", "cgroupfs"))
-    driver = "systemd" if theirs and theirs["value"] == "true" else "cgroupfs"
+    driver = "systemd" if any(uses_systemd(told, name) for name in OLD_NAMES) else "cgroupfs"
     if ours != driver:
         what = f"{kubelet.name} uses the cgroup driver {ours}, but containerd uses {driver}: pods "
         what += "fail, or their limits are not enforced"
         where = Evidence(path, symbol="cgroupDriver")
         hint = "set cgroupDriver: systemd, and SystemdCgroup = true in the options of runc"
         yield SAY.fault(what, where, Evidence(CONTAINERD, symbol="SystemdCgroup"), hint=hint)
+
+
+def uses_systemd(told: Mapping[str, Any], plugin: str) -> bool:
+    """Whether the default runtime of containerd leaves control groups to systemd."""
+    engine = value_at(told, "plugins", plugin, "containerd")
+    name = str(value_at(engine, "default_runtime_name") or "runc")
+    return value_at(engine, "runtimes", name, "options", "SystemdCgroup") is True
 
 
 def prove_password(subject: Subject, agent: SiteService) -> Iterator[Finding]:

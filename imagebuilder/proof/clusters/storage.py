@@ -7,7 +7,6 @@ not supported as upperdir": ovl_mount_dir_check(), fs/overlayfs/params.c).
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.kubernetes import k3s_settings
 from imagebuilder.proof.clusters.units import SiteService, services_of
 from imagebuilder.proof.mounts import find_mounts, mount_of
-from imagebuilder.proof.services.containers import CONTAINERD, DAEMON, has_no_cri
+from imagebuilder.proof.services.containers import CONTAINERD, DAEMON, has_no_cri, toml_of, value_at
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.mounts import NFS
@@ -113,18 +112,3 @@ def storage_of_containerd(
     driver = next((each for each in drivers if isinstance(each, str)), "overlayfs")
     where = Evidence(CONTAINERD, symbol="root") if root.is_file(CONTAINERD) else service.evidence
     return ContainerStorage(service, str(folder), driver, where)
-
-
-def toml_of(root: Root, path: str) -> Mapping[str, Any]:
-    """What a file says; nothing if it is not valid, which the question `services` reports."""
-    try:
-        return tomllib.loads(root.text(path))
-    except (ValueError, RecursionError):
-        return {}
-
-
-def value_at(settings: object, *keys: str) -> object:
-    """The value below some tables, None if one is not there."""
-    for key in keys:
-        settings = settings.get(key) if isinstance(settings, dict) else None
-    return settings

@@ -121,10 +121,7 @@ def prove_cri(root: Root) -> Iterator[Finding]:
 
 def prove_names(root: Root) -> Iterator[Finding]:
     """A warning about the names that containerd's plugins had before version 3 of its file."""
-    try:
-        settings = tomllib.loads(root.text(CONTAINERD))
-    except (ValueError, RecursionError):  # prove_cri says so
-        return
+    settings = toml_of(root, CONTAINERD)
     plugins, version = settings.get("plugins"), settings.get("version")
     old = [name for name in plugins if name in OLD_NAMES] if isinstance(plugins, dict) else []
     if isinstance(version, int) and version > 2 and old:
@@ -132,6 +129,21 @@ def prove_names(root: Root) -> Iterator[Finding]:
         what += "file has other names, and containers run with the default runtime, without a card"
         where = Evidence(CONTAINERD, symbol="version", said=f"version = {version}")
         yield SAY.warning(what, where, hint="set version = 2, or run containerd config migrate")
+
+
+def toml_of(root: Root, path: str) -> Mapping[str, Any]:
+    """What a file says; nothing if it is not valid, which prove_cri reports."""
+    try:
+        return tomllib.loads(root.text(path))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def value_at(settings: object, *keys: str) -> object:
+    """The value below some tables, None if one is not there."""
+    for key in keys:
+        settings = settings.get(key) if isinstance(settings, dict) else None
+    return settings
 
 
 def has_no_cri(settings: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ UNIT = "/etc/systemd/system/a.service"
 MODELS = "/dev/disk/by-label/models /models ext4 nofail 0 0\n"
 NFS = "10.0.0.1:/docker /srv/docker nfs4 nofail 0 0\n"
 DOCKER, CONTAINERD = "/etc/docker/daemon.json", "/etc/containerd/config.toml"
+NVIDIA = "[plugins.'io.containerd.grpc.v1.cri'.containerd]\ndefault_runtime_name = 'nvidia'\n"
 RUNC = "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\nSystemdCgroup = "
 KUBELET, K3S = "/etc/kubelet.yaml", "/etc/rancher/k3s/config.yaml"
 RDMA: dict[str, Content] = {"/etc/modules-load.d/rdma.conf": "mlx5_ib\n"}
@@ -73,6 +74,9 @@ FAULTS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
      "cgroup driver systemd, but containerd uses cgroupfs"),
     (RUN_KUBELET, {KUBELET: "kind: x\n", CONTAINERD: f"{RUNC}true\n"}, {},
      "cgroup driver cgroupfs, but containerd uses systemd"),
+    (RUN_KUBELET, {KUBELET: "cgroupDriver: systemd\n",
+                   CONTAINERD: f"{RUNC}false\n{RUNC.replace('runc.o', 'other.o')}true\n"}, {},
+     "cgroup driver systemd, but containerd uses cgroupfs"),
     ("/usr/bin/k3s agent --data-dir /models/k3s", {"/etc/fstab": MODELS}, {},
      "what the agent writes to /etc/rancher/node is lost"),
     # Slurm.
@@ -125,6 +129,8 @@ RIGHT: list[tuple[str, dict[str, Content], dict[str, str]]] = [
      {}),
     (f"{RUN_KUBELET} --fail-swap-on=false", {"/etc/fstab": "/dev/sda2 none swap sw 0 0\n"}, {}),
     (RUN_KUBELET, {KUBELET: "cgroupDriver: systemd\n", CONTAINERD: f"{RUNC}true\n"}, {}),
+    (RUN_KUBELET, {KUBELET: "cgroupDriver: systemd\n",
+                   CONTAINERD: f"{NVIDIA}{RUNC.replace('runc.o', 'nvidia.o')}true\n"}, {}),
     (RUN_KUBELET, {KUBELET: "kind: x\n", CONTAINERD: "version = 3\n"}, {}),
     ("/usr/bin/k3s agent --data-dir /models/k3s",
      {"/etc/fstab": MODELS, K3S: "with-node-id: true\n"}, {}),
