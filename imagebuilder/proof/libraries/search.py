@@ -26,6 +26,7 @@ NO_ELF = frozenset(
 )  # fmt: skip
 TRIPLETS = {X86_64: "x86_64-linux-gnu", AARCH64: "aarch64-linux-gnu"}
 HWCAPS = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
+CONFIG = "/etc/ld.so.conf"
 PYTHON = ("site-packages", "dist-packages")
 
 
@@ -86,7 +87,7 @@ class Search:
         triplet = TRIPLETS.get(self.files.machine, "")
         default = [f"/lib/{triplet}", f"/usr/lib/{triplet}"] if triplet else []
         self.default = (*default, "/lib64", "/usr/lib64", "/lib", "/usr/lib")
-        folders = [*configured(self.files.root, "/etc/ld.so.conf"), *self.default]
+        folders = [*(folder for folder, _ in configured(self.files.root)), *self.default]
         # Folders that are missing or empty have no library, and may be thousands.
         self.folders = tuple(folder for folder in dict.fromkeys(folders) if self.names(folder))
         self.cache = self.files.root.read("/etc/ld.so.cache") or b""
@@ -161,21 +162,21 @@ def expanded(folder: str, of: str, machine: int) -> str:
     return posixpath.normpath(folder)
 
 
-def configured(root: Root, first: str) -> Iterator[str]:
-    """The folders of an ld.so.conf(5) and of what it includes, each file once."""
+def configured(root: Root, first: str = CONFIG) -> Iterator[tuple[str, str]]:
+    """The folders of an ld.so.conf(5) and of what it includes, each file once, and the line."""
 
-    def lines_of(path: str) -> Iterator[tuple[str, list[str]]]:
-        for line in root.text(path).splitlines():
+    def lines_of(path: str) -> Iterator[tuple[str, int, list[str]]]:
+        for number, line in enumerate(root.text(path).splitlines(), 1):
             if words := line.partition("#")[0].split():
-                yield path, words
+                yield path, number, words
 
-    def included(line: tuple[str, list[str]]) -> list[str] | None:
-        path, (word, *patterns) = line
+    def included(line: tuple[str, int, list[str]]) -> list[str] | None:
+        path, _, (word, *patterns) = line
         if word != "include":
             return None
         folder = posixpath.dirname(path)
         return [one for each in patterns for one in root.glob(posixpath.join(folder, each))]
 
-    for _, (word, *_) in read_including(first, lines_of, included):
+    for path, number, (word, *_) in read_including(first, lines_of, included):
         if word.startswith("/"):
-            yield word
+            yield word, f"{path}:{number}"

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 from imagebuilder.proof.access.udev import read_rules
 from imagebuilder.proof.kernel.settings import config_lines
+from imagebuilder.proof.libraries.search import configured
 from imagebuilder.proof.privileges.sudo import joined_lines, lines_of, read_sudoers
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.subject import Subject
@@ -29,7 +30,6 @@ PROGRAM = re.compile(r"(?<![\w./-])/[\w.+/-]+")
 SECURE_PATH = re.compile(r"Defaults\S*\s.*?\bsecure_path\s*\+?=\s*\"?(?P<value>[^\"\s]+)")
 ENVIRONMENT, LOGIN = "/etc/environment", "/etc/login.defs"
 PATH = re.compile(r"(?:ENV_SUPATH\s+|export\s+)?PATH=[\"']?(?P<value>[^\"'\s]+)")
-LOADER = ("/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf")
 # Lines of tmpfiles.d(5) that set the mode and the owner of a path.
 MAKES = frozenset("dDqQvezZfFCm")
 FOLDERS = frozenset("dDqQve")
@@ -79,10 +79,9 @@ def find_search_folders(root: Root) -> Iterator[SearchFolder]:
                 who = "cron" if "cron" in path else "root's shell"
                 where = f"{path}:{line.number}"
                 yield from folders_of(match["value"], f"{who} searches for programs", where)
-    for line in lines_of(root, LOADER):
-        if line.text.startswith("/"):
-            where = f"{line.path}:{line.number}"
-            yield SearchFolder(line.text, "every program searches for libraries", where)
+    for folder, where in configured(root):
+        path = os.path.normpath(folder)
+        yield SearchFolder(path, "every program searches for libraries", where)
 
 
 def folders_of(value: str, by: str, where: str) -> Iterator[SearchFolder]:

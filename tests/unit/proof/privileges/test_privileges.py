@@ -208,7 +208,9 @@ def test_who_searches_where(tmp_path: Path) -> None:
         "/etc/crontab": "# c\nPATH=/b:/c\n17 * * * * root cd /\n",
         "/etc/environment": 'PATH="/d"\n',
         "/etc/login.defs": "ENV_SUPATH\tPATH=/e:/f/\nENV_PATH PATH=/g\n",
+        "/etc/ld.so.conf": "include ld.so.conf.d/*.conf\n",
         "/etc/ld.so.conf.d/x.conf": "# libc\n/h/lib\n",
+        "/etc/ld.so.conf.d/x.old": "/i/lib\n",
     }
     found = [one.path for one in find_search_folders(make_tree(tmp_path, files))]
     assert sorted(found) == ["/a", "/b", "/c", "/d", "/e", "/f", "/h/lib"]
