@@ -35,8 +35,8 @@ MOST_SECONDS = 120
 
 
 def prove_libraries(subject: Subject) -> Iterator[Finding]:
-    files = read_files(subject.root)
-    search = Search(files, first=tuple(searched_folders(subject)))
+    search = search_of(subject)
+    files = search.files
     icds = find_icds(subject.root, search)
     declared = dict(declared_in(subject, icds))
     closure = Closure(files, search, subject.family)
@@ -61,6 +61,14 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
     if loads and loader:
         known = frozenset(gap.library for gap in closure.gaps)
         yield from prove_loads(subject, loader, list(dict.fromkeys(loads)), known)
+
+
+def search_of(subject: Subject) -> Search:
+    return subject.once(make_search)
+
+
+def make_search(subject: Subject) -> Search:
+    return Search(read_files(subject.root), first=tuple(searched_folders(subject)))
 
 
 def declared_in(subject: Subject, icds: Iterable[Icd]) -> Iterator[tuple[str, str]]:

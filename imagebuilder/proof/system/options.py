@@ -14,10 +14,11 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
-from imagebuilder.elf import MAGIC, read_needs
+from imagebuilder.elf import MAGIC, Needs
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import find_program
 from imagebuilder.proof.interpreters import INTERPRETER, SHELL, first_line, runs
+from imagebuilder.proof.libraries.prove import search_of
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.environment import environment_of, expanded, files_of
 from imagebuilder.proof.subject import Subject
@@ -36,7 +37,6 @@ RUNNERS = re.compile(
 # What libraries of C and frameworks have for every program.
 EVERY = frozenset(("help", "usage", "version"))
 PASSES_ON = re.compile(rb"\$[@*]|\$\{[@*]")
-LIBRARIES = ("/usr/lib/*", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib64")
 # Libraries of the compiler and of C read no options, but have many words.
 PLAIN = re.compile(r"(ld-linux|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|resolv)\.so).*")
 MOST = 60  # libraries of a program
@@ -53,17 +53,17 @@ def prove_options(subject: Subject, startup: Startup) -> Iterator[Finding]:
         for key in KEYS:
             for words in unit.commands.get(key, ()):
                 command = expanded(words, environment)
-                yield from prove_command(subject.root, unit, key, command)
+                yield from prove_command(subject, unit, key, command)
 
 
 def prove_command(
-    root: Root, unit: LoadedUnit, key: str, words: Sequence[str]
+    subject: Subject, unit: LoadedUnit, key: str, words: Sequence[str]
 ) -> Iterator[Finding]:
-    program = find_program(root, words[0]) if words else ""
-    names = list(dict.fromkeys(options_of(root, words[1:])))
+    program = find_program(subject.root, words[0]) if words else ""
+    names = list(dict.fromkeys(options_of(subject.root, words[1:])))
     if not program or not names or RUNNERS.fullmatch(posixpath.basename(program)):
         return
-    texts = texts_of(root, program)
+    texts = texts_of(subject, program)
     unknown = [name for name in names if texts and not any(has(name, text) for text in texts)]
     hint = "remove it, or look up its new name with --help"
     place = (unit.paths or (program,))[-1]
@@ -88,25 +88,26 @@ def options_of(root: Root, words: Sequence[str]) -> Iterator[str]:
             yield found[1]
 
 
-def texts_of(root: Root, program: str) -> list[mmap.mmap | bytes]:
+def texts_of(subject: Subject, program: str) -> list[mmap.mmap | bytes]:
     """The program and the libraries that it loads; none if it may get options from elsewhere."""
-    first = root.map(program) or b""
+    first = subject.root.map(program) or b""
     if first[: len(MAGIC)] != MAGIC:
         is_shell = runs(SHELL, first_line(first))
         return [first] if is_shell and not PASSES_ON.search(first) else []
-    found, queue = {program: first}, [program]
+    search = search_of(subject)
+    found, queue = {program: first}, [subject.root.resolve(program) or program]
     while queue:
-        host = root.host(queue.pop())
-        needs = read_needs(host) if host else None
-        for name in needs.needed if needs else ():
+        path = queue.pop()
+        needs = search.files.native.get(path, Needs(0, 0))
+        for name in needs.needed:
             if PLAIN.fullmatch(name):
                 continue
-            path = next((p for folder in LIBRARIES for p in root.glob(f"{folder}/{name}")), "")
-            if not path or len(found) > MOST:
+            library = search.find(name, path, needs)
+            if not library or len(found) > MOST:
                 return []
-            if path not in found:
-                found[path] = root.map(path) or b""
-                queue.append(path)
+            if library not in found:
+                found[library] = subject.root.map(library) or b""
+                queue.append(library)
     return list(found.values())
 
 

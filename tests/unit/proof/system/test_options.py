@@ -14,6 +14,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.options import prove_options
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from tests.faults.elf import library, program
+from tests.fixtures.elf import LOADER, make_elf
 from tests.unit.proof.trees import Content, make_tree, subject
 
 UNIT, SETTINGS = "/etc/systemd/system/a.service", "/etc/default/a"
@@ -81,8 +82,6 @@ def test_options_that_a_program_may_have(line: str, tmp_path: Path) -> None:
 
 
 def test_a_program_whose_library_is_not_found_may_have_any_option(tmp_path: Path) -> None:
-    make_tree(tmp_path, FILES)
-    (tmp_path / LIBRARY.lstrip("/")).rename(tmp_path / "away")
     files = {path: content for path, content in FILES.items() if path != LIBRARY}
     given = subject(make_tree(tmp_path, files))
     given.__dict__["shipped"] = {}
@@ -92,6 +91,20 @@ def test_a_program_whose_library_is_not_found_may_have_any_option(tmp_path: Path
     )
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
     assert list(prove_options(given, startup)) == []
+
+
+def test_an_option_of_a_library_beside_the_program(tmp_path: Path) -> None:
+    beside = "/opt/a/lib/liboptions.so.1"
+    files: dict[str, Content] = {
+        beside: library(beside) + b"\0tls-cert\0",
+        "/opt/a/bin/daemon": make_elf(
+            interpreter=LOADER, needed=("liboptions.so.1",), runpath="$ORIGIN/../lib"
+        ),
+    }
+    make_tree(tmp_path, files)
+    assert told(tmp_path, "/opt/a/bin/daemon --tls-cert x") == []
+    [(level, _)] = told(tmp_path, "/opt/a/bin/daemon --tls-cert x --tls-key y")
+    assert level is Level.FAULT
 
 
 def test_options_of_a_settings_file_for_a_unit_of_a_package(tmp_path: Path) -> None:
