@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import zstandard
 
-from imagebuilder import elf, limited
+from imagebuilder import elf, limited, offload
 from imagebuilder.decode import JsonFile
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.families.shipped import Checksum, ShippedFile
@@ -59,7 +59,7 @@ class Verified:
 
 
 # What makes facts of the content of a file.
-READERS = (elf, limited, facts, modules, types, prove, hip, cuda, level_zero)
+READERS = (elf, limited, offload, facts, modules, types, prove, hip, cuda, level_zero)
 FILE = JsonFile(Verified, schema=3, hint="remove it: the next build reads all files")
 
 

@@ -1,51 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bundles of code objects by clang's offload bundler, and how to slim one.
-
-    __CLANG_OFFLOAD_BUNDLE__   24 bytes
-    number of entries          u64, little-endian as all below
-    per entry                  u64 offset in the bundle, u64 size, u64 length of its id, the id
-    code objects               each at a multiple of the page size
-
-An id is `host-x86_64-unknown-linux-gnu-` (always empty) or `hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+`
-(clang's documentation, ClangOffloadBundler).
-"""
+"""Keep the code objects of a bundle that some targets need (imagebuilder/offload.py)."""
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
-COMPRESSED = b"CCOB"
+from imagebuilder.offload import (
+    BUNDLE,
+    MOST_ENTRIES,
+    MOST_ID,
+    BundleEntry,
+    count_entries,
+    read_entries,
+)
+
 PAGE = 4096
-MOST_ENTRIES = 1000  # a bundle has fewer
-MOST_ID = 1000
-
-# A target in an id or a file's name: a card's, or a generic one (LLVM's AMDGPU guide).
-TARGET = re.compile(r"gfx[0-9]+(?:-[0-9]+)*-generic|gfx[0-9]+[0-9a-f]{2}(?![0-9a-z])")
-
-
-@dataclass(frozen=True)
-class BundleEntry:
-    """A code object and its position in the bundle."""
-
-    offset: int
-    size: int
-    id: str
-
-    @property
-    def target(self) -> str:
-        """`gfx90a`; "" for the host."""
-        found = TARGET.search(self.id.partition("--")[2].partition(":")[0])
-        return found[0] if found else ""
 
 
 def serves(target: str, wanted: Sequence[str]) -> bool:
     """Whether code for `target` may run on one of `wanted`.
 
-    Generic targets are compared by generation only, which keeps too much rather than too little.
+    Generic targets are compared by generation only.  That keeps more than offload.runs_on() says
+    (`gfx9-4-generic` for every gfx9), and also what a newer compiler adds to its table.
     """
     if target in wanted:
         return True
@@ -57,25 +35,23 @@ def serves(target: str, wanted: Sequence[str]) -> bool:
 
 def read_bundle(data: memoryview) -> tuple[BundleEntry, ...]:
     """The entries of the bundle that `data` begins with.  Raises ValueError."""
-    if data[: len(MAGIC)] != MAGIC:
+
+    def at(place: int, size: int) -> bytes:
+        found = bytes(data[place : place + size])
+        return found if len(found) == size else b""
+
+    if data[: len(BUNDLE)] != BUNDLE:
         raise ValueError("not a bundle of code objects")
-    try:
-        (count,) = struct.unpack_from("<Q", data, len(MAGIC))
-        if count > MOST_ENTRIES:
-            raise ValueError(f"a bundle of {count} code objects")
-        place, found = len(MAGIC) + 8, []
-        for _ in range(count):
-            offset, size, length = struct.unpack_from("<QQQ", data, place)
-            if length > MOST_ID or offset + size > len(data):
-                raise ValueError("a code object beyond the end of its bundle")
-            place += 24
-            found.append(
-                BundleEntry(offset, size, bytes(data[place : place + length]).decode("ascii"))
-            )
-            place += length
-    except struct.error as error:
-        raise ValueError("a bundle that ends early") from error
-    return tuple(found)
+    count, found = count_entries(at, 0), tuple(read_entries(at, 0))
+    if count > MOST_ENTRIES:
+        raise ValueError(f"a bundle of {count} code objects")
+    if len(found) < count or not all(entry.id for entry in found):
+        raise ValueError("a bundle that ends early")
+    if any(len(e.id) == MOST_ID or e.offset + e.size > len(data) for e in found):
+        raise ValueError("a code object beyond the end of its bundle")
+    if not all(entry.id.isascii() for entry in found):
+        raise ValueError("a code object whose id is not ASCII")
+    return found
 
 
 @dataclass(frozen=True)
@@ -98,7 +74,7 @@ class Slimmed:
 def slim_bundle(entries: Sequence[BundleEntry], wanted: Sequence[str]) -> Slimmed:
     """The bundle with only the code for `wanted` and entries without device code."""
     stay = [e for e in entries if not e.target or serves(e.target, wanted)]
-    length = len(MAGIC) + 8 + sum(24 + len(e.id) for e in stay)
+    length = len(BUNDLE) + 8 + sum(24 + len(e.id) for e in stay)
     end = align(length, PAGE)
     moved = []
     for entry in stay:
@@ -106,10 +82,9 @@ def slim_bundle(entries: Sequence[BundleEntry], wanted: Sequence[str]) -> Slimme
         moved.append(MovedEntry(entry, offset))
         end = offset + entry.size
     rows = (
-        struct.pack("<QQQ", m.offset, m.entry.size, len(m.entry.id)) + m.entry.id.encode()
-        for m in moved
+        struct.pack("<QQQ", m.offset, m.entry.size, len(m.entry.id)) + m.entry.id for m in moved
     )
-    header = MAGIC + struct.pack("<Q", len(moved)) + b"".join(rows)
+    header = BUNDLE + struct.pack("<Q", len(moved)) + b"".join(rows)
     return Slimmed(header, tuple(moved), end)
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.elf import Elf, map_file, read_elf
+from imagebuilder.offload import TARGET
 from imagebuilder.root import Root
-from imagebuilder.slim.bundle import TARGET, serves
+from imagebuilder.slim.bundle import serves
 from imagebuilder.slim.compact import plan_layout, write_compact
 from imagebuilder.slim.compare import differences
 from imagebuilder.slim.fatbin import Fatbin, LeaveAloneError, read_fatbin

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from imagebuilder.elf import LOAD, NOBITS, Elf, Section
+from imagebuilder.offload import FATBIN
 from imagebuilder.slim.bundle import serves
-from imagebuilder.slim.fatbin import FATBIN, Fatbin
+from imagebuilder.slim.fatbin import Fatbin
 
 
 def differences(

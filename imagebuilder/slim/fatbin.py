@@ -1,14 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HIP fat binaries: the bundles of code objects in a library, and the pointers to them.
-
-clang gives each translation unit a wrapper in `.hipFatBinSegment`, which the program hands to the
-runtime, and a bundle in `.hip_fatbin` (clang's lib/CodeGen/CGCUDANV.cpp; ROCm's
-hipamd/src/hip_platform.cpp reads them):
-
-    u32 magic 0x48495046, u32 version, pointer to the bundle, pointer (unused)
-
-In a shared library the pointer is a relative relocation: its addend is the bundle's address.
-"""
+"""HIP fat binaries: the bundles of code objects in a library, and the pointers to them."""
 
 from __future__ import annotations
 
@@ -16,25 +7,21 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.elf import (
-    AARCH64,
-    DYN,
-    DYNSYM,
-    RELA,
-    RELR,
-    X86_64,
-    Elf,
-    Section,
+from imagebuilder.elf import DYN, DYNSYM, RELA, RELR, Elf, Section
+from imagebuilder.offload import (
+    COMPRESSED,
+    FATBIN,
+    POINTER,
+    RELATIVE,
+    RELOCATION,
+    WRAPPER,
+    WRAPPER_MAGIC,
+    WRAPPERS,
+    BundleEntry,
 )
-from imagebuilder.slim.bundle import COMPRESSED, BundleEntry, read_bundle
+from imagebuilder.slim.bundle import read_bundle
 
-RELOCATION, SYMBOL = "<QQq", "<IBBHQQ"
-# R_*_RELATIVE by e_machine.
-RELATIVE = {X86_64: 8, AARCH64: 1027}
-FATBIN, WRAPPERS = ".hip_fatbin", ".hipFatBinSegment"
-WRAPPER = struct.Struct("<IIQQ")
-WRAPPER_MAGIC = 0x48495046
-POINTER = 8  # its offset in a wrapper
+SYMBOL = "<IBBHQQ"
 
 
 class LeaveAloneError(Exception):
@@ -120,12 +107,12 @@ class Relocation:
 
 
 def relocations(elf: Elf, relative: int) -> Iterator[Relocation]:
-    size = struct.calcsize(RELOCATION)
+    size = RELOCATION.size
     for section in elf.sections:
         if section.type != RELA:
             continue
         data = elf.content(section)
-        rows = struct.iter_unpack(RELOCATION, data[: len(data) // size * size])
+        rows = RELOCATION.iter_unpack(data[: len(data) // size * size])
         for number, (address, info, addend) in enumerate(rows):
             if info == relative:
                 yield Relocation(address, addend, section.offset + number * size + 16)

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """HIP code objects: bundles in `.hip_fatbin`, compressed or not, and code objects in files.
 
-A library has one bundle per source file, and for each a wrapper in `.hipFatBinSegment` ("HIPF",
-version, pointer to the bundle; hipcc's HIPFatBinaryWrapper) that is registered when it is loaded.
-We follow those pointers, as the runtime does, through relocations and program headers: a slimmed
-file has holes in its section.  Formats: LLVM's ClangOffloadBundler, AMDGPUUsage.
+We follow the pointers of the wrappers (imagebuilder/offload.py), as the runtime does, through
+relocations and program headers: a slimmed file has holes in its section.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -20,53 +17,36 @@ from mmap import mmap
 import zstandard
 
 from imagebuilder.elf import AMDGPU, LOAD, MAGIC, Elf, Section
-from imagebuilder.proof.code.types import CodeObject, Form, Reader
+from imagebuilder.offload import (
+    BUNDLE,
+    COMPRESSED,
+    EF_AMDGPU_MACH,
+    FATBIN,
+    MACHS,
+    POINTER,
+    RELATIVE,
+    RELOCATION,
+    WRAPPER,
+    WRAPPER_MAGIC,
+    WRAPPERS,
+    Reader,
+    read_entries,
+    runs_on,
+)
+from imagebuilder.proof.code.types import CodeObject, Form
 
-SECTION, WRAPPERS, RELOCATIONS = ".hip_fatbin", ".hipFatBinSegment", ".rela.dyn"
-BUNDLE, COMPRESSED = b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"
-WRAPPER = struct.Struct("<IIQQ")
-HIPF = 0x48495046
+RELOCATIONS = ".rela.dyn"
 PROGRAM = struct.Struct("<IIQQQQQQ")
 EXECUTE = 1  # PF_X
 HOLE = bytes(1 << 16)
-# r_type: R_X86_64_RELATIVE, R_AARCH64_RELATIVE.
-RELATIVE = (8, 1027)
-MOST_ENTRIES, MOST_ID = 1024, 512
 # The part of a compressed bundle that is read: its names, and the head of its first code object.
 PREFIX = 1 << 20
-EF_AMDGPU_MACH = 0xFF
-# EF_AMDGPU_MACH_AMDGCN_* (LLVM's ELF.h, AMDGPUUsage).
-MACHS = {
-    0x20: "gfx600", 0x21: "gfx601", 0x3A: "gfx602", 0x22: "gfx700", 0x23: "gfx701", 0x24: "gfx702",
-    0x25: "gfx703", 0x26: "gfx704", 0x3B: "gfx705", 0x28: "gfx801", 0x29: "gfx802", 0x2A: "gfx803",
-    0x3C: "gfx805", 0x2B: "gfx810", 0x2C: "gfx900", 0x2D: "gfx902", 0x2E: "gfx904", 0x2F: "gfx906",
-    0x30: "gfx908", 0x31: "gfx909", 0x32: "gfx90c", 0x3F: "gfx90a", 0x40: "gfx940", 0x4B: "gfx941",
-    0x4C: "gfx942", 0x4F: "gfx950", 0x33: "gfx1010", 0x34: "gfx1011", 0x35: "gfx1012",
-    0x42: "gfx1013", 0x36: "gfx1030", 0x37: "gfx1031", 0x38: "gfx1032", 0x39: "gfx1033",
-    0x3E: "gfx1034", 0x3D: "gfx1035", 0x45: "gfx1036", 0x41: "gfx1100", 0x46: "gfx1101",
-    0x47: "gfx1102", 0x44: "gfx1103", 0x43: "gfx1150", 0x4A: "gfx1151", 0x55: "gfx1152",
-    0x58: "gfx1153", 0x48: "gfx1200", 0x4E: "gfx1201", 0x49: "gfx1250", 0x51: "gfx9-generic",
-    0x5F: "gfx9-4-generic", 0x52: "gfx10-1-generic", 0x53: "gfx10-3-generic",
-    0x54: "gfx11-generic", 0x59: "gfx12-generic",
-}  # fmt: skip
-# The targets that a generic target runs on (AMDGPUUsage, "Generic processors").
-FAMILIES = {
-    "gfx9-generic": "gfx900 gfx902 gfx904 gfx906 gfx909 gfx90c",
-    "gfx9-4-generic": "gfx940 gfx941 gfx942 gfx950",
-    "gfx10-1-generic": "gfx1010 gfx1011 gfx1012 gfx1013",
-    "gfx10-3-generic": "gfx1030 gfx1031 gfx1032 gfx1033 gfx1034 gfx1035 gfx1036",
-    "gfx11-generic": "gfx1100 gfx1101 gfx1102 gfx1103 gfx1150 gfx1151 gfx1152 gfx1153",
-    "gfx12-generic": "gfx1200 gfx1201",
-}
 # Suffixes of files that contain only code.
 KERNELS = (".co", ".hsaco")
-# TensileLibrary_..._gfx90a-xnack-.hsaco, Kernels.so-000-gfx1102.hsaco
-IN_NAME = re.compile(r"gfx(?:[0-9]+(?:-[0-9]+)?-generic|[0-9]+[0-9a-f]{2}(?![0-9a-z]))")
 
 
 def serves(code: CodeObject, target: str) -> bool:
-    name = code.target.partition(":")[0]
-    return name == target or target in FAMILIES.get(name, "").split()
+    return runs_on(code.target.partition(":")[0], target)
 
 
 def read_hip(file: Elf, wanted: str = "") -> list[CodeObject]:
@@ -80,7 +60,7 @@ def read_hip(file: Elf, wanted: str = "") -> list[CodeObject]:
         problem = hollow(file.data[:]) if target == wanted else ""
         return [CodeObject(target, Form.NATIVE, len(file.data), "", 0, problem)]
     found: list[CodeObject] = []
-    for section in file.named(SECTION):
+    for section in file.named(FATBIN):
         for number, address in enumerate(bundles_of(file, section)):
             found += read_bundle(file.at, address, section.name, number, wanted=wanted)
     return found
@@ -100,16 +80,17 @@ def pointers(file: Elf) -> Iterator[int]:
     addends: dict[int, int] = {}
     for table in file.named(RELOCATIONS):
         content = file.at(table.addr, table.size)
-        for place, info, addend in struct.iter_unpack("<QQq", content[: len(content) // 24 * 24]):
-            if info & 0xFFFFFFFF in RELATIVE:
+        whole = len(content) // RELOCATION.size * RELOCATION.size
+        for place, info, addend in RELOCATION.iter_unpack(content[:whole]):
+            if info & 0xFFFFFFFF in RELATIVE.values():
                 addends[place] = addend
     for section in wrappers:
         content = file.at(section.addr, section.size)
         for start in range(0, len(content) - WRAPPER.size + 1, WRAPPER.size):
             magic, _, pointer, _ = WRAPPER.unpack_from(content, start)
-            if magic == HIPF:
+            if magic == WRAPPER_MAGIC:
                 # With RELR relocations, and in a program at a fixed address, it is in its place.
-                yield addends.get(section.addr + start + 8, pointer)
+                yield addends.get(section.addr + start + POINTER, pointer)
 
 
 def scan(file: Elf, section: Section) -> Iterator[int]:
@@ -163,22 +144,14 @@ def entries(
         what = "is not in the file" if not head else "does not start like a bundle"
         yield CodeObject("", Form.NATIVE, 0, section, number, what), start
         return
-    (count,) = struct.unpack_from("<Q", head, 24)
-    place = start + 32
-    for _ in range(min(count, MOST_ENTRIES)):
-        fields = at(place, 24)
-        if not fields:
-            return
-        offset, size, length = struct.unpack("<QQQ", fields)
-        name = at(place + 24, min(length, MOST_ID)).decode(errors="replace")
-        place += 24 + length
-        if not size or name.startswith("host"):
+    for entry in read_entries(at, start):
+        if not entry.size or entry.name.startswith("host"):
             continue
-        target = name.rpartition("--")[2]
-        problem = ""
-        if part is None or offset + size <= part:
-            problem = problem_of(at, start + offset, size, target)
-        yield CodeObject(target, Form.NATIVE, size, section, number, problem), start + offset
+        target = entry.name.rpartition("--")[2]
+        place, problem = start + entry.offset, ""
+        if part is None or entry.offset + entry.size <= part:
+            problem = problem_of(at, place, entry.size, target)
+        yield CodeObject(target, Form.NATIVE, entry.size, section, number, problem), place
 
 
 def hollow(code: bytes) -> str:

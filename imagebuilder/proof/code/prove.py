@@ -11,6 +11,7 @@ from functools import partial
 
 from imagebuilder.elf import Elf, find_elf
 from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.offload import BUNDLE, COMPRESSED, TARGET
 from imagebuilder.proof.code import cuda, hip, level_zero
 from imagebuilder.proof.code.tensile import find_kernels
 from imagebuilder.proof.code.types import CodeFile, CodeObject, Form, in_order
@@ -132,7 +133,7 @@ def read_content(root: Root, path: str, *, target: str, maker: Maker) -> CodeFil
         return CodeFile(path, objects, any(not o.section for o in objects))
     if maker is HIP:
         with place.open("rb") as plain:
-            if plain.read(4) in (hip.BUNDLE[:4], hip.COMPRESSED):
+            if plain.read(4) in (BUNDLE[:4], COMPRESSED):
                 with mmap.mmap(plain.fileno(), 0, prot=mmap.PROT_READ) as data:
                     at = hip.reader(data)
                     objects = tuple(hip.read_bundle(at, 0, wanted=target))
@@ -153,7 +154,7 @@ def no_file(root: Root, glob: str, target: str, maker: Maker) -> Finding:
         name
         for place in root.glob(folder)
         for file in root.names(place)
-        for name in hip.IN_NAME.findall(file)
+        for name in TARGET.findall(file)
     }
     if others:
         return SAY.fault(
@@ -243,7 +244,7 @@ def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -
     for content in contents:
         served = [o for o in content.objects if maker.serves(o, target)]
         problem = next((o.problem for o in content.objects if o.problem), "")
-        if problem or (not served and target in hip.IN_NAME.findall(content.name)):
+        if problem or (not served and target in TARGET.findall(content.name)):
             said = problem or f"is for {content.targets}"
             yield SAY.fault(
                 f"{content.name} is not code for {target}: it {said}",

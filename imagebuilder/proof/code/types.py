@@ -5,12 +5,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-
-# `size` bytes at a position; empty if not all of them exist.
-Reader = Callable[[int, int], bytes]
 
 
 class Form(StrEnum):
