@@ -11,8 +11,10 @@ import mmap
 import os
 import stat
 import zlib
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import Protocol
 
 import zstandard
 
@@ -23,7 +25,8 @@ MOST_READ, MOST_UNPACKED = 256 << 20, 256 << 20
 # The largest that are searched, which takes time and no memory: models have tens of gigabytes.
 MOST_MAPPED = 256 << 30
 # A block of three bytes unpacks to 128 KiB (RFC 8878, "Blocks").
-PIECE, TAKEN = 4096, 1 << 20
+PIECE = 4096
+MOST_STREAMS = 1 << 16  # bgzip(1) makes one of 64 KiB
 MOST_DICTIONARY = 256 << 20  # xz(1): -9 takes 64 MiB
 GZIP = 31  # zlib's wbits
 
@@ -71,39 +74,50 @@ def take(unpacked: bytearray, more: bytes) -> None:
         raise UnpackError(f"it unpacks to more than {MOST_UNPACKED >> 20} MiB")
 
 
+class Stream(Protocol):
+    """A decompressor of the libraries."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def unpack(content: bytes, start: Callable[[], Stream]) -> bytes:
+    """What all streams of a file unpack to, one behind the other, with zeros between them.
+
+    Raises UnpackError, and what `start` and the decompressor raise.
+    """
+    pieces, unpacked = BytesIO(content), bytearray()
+    stream, piece, count = start(), b"", 1
+    while piece := piece or pieces.read(PIECE):
+        if stream.eof:
+            piece = piece.lstrip(b"\0")
+            if not piece:
+                continue
+            stream, count = start(), count + 1
+            if count > MOST_STREAMS:
+                raise UnpackError(f"it consists of more than {MOST_STREAMS} streams")
+        take(unpacked, stream.decompress(piece))
+        piece = stream.unused_data
+    if not stream.eof:
+        raise UnpackError("the file is truncated")
+    return bytes(unpacked)
+
+
 def unpack_xz(content: bytes) -> bytes:
     """Raises LZMAError, UnpackError."""
-    unpacked = bytearray()
-    while content.strip(b"\0"):
-        stream = lzma.LZMADecompressor(memlimit=MOST_DICTIONARY)
-        take(unpacked, stream.decompress(content, TAKEN))
-        while not stream.eof:
-            if stream.needs_input:
-                raise UnpackError("the file is truncated")
-            take(unpacked, stream.decompress(b"", TAKEN))
-        content = stream.unused_data
-    return bytes(unpacked)
+    return unpack(content, lambda: lzma.LZMADecompressor(memlimit=MOST_DICTIONARY))
 
 
 def unpack_gz(content: bytes) -> bytes:
     """Raises zlib.error, UnpackError."""
-    stream, unpacked = zlib.decompressobj(GZIP), bytearray()
-    while not stream.eof:
-        more = stream.decompress(content, TAKEN)
-        take(unpacked, more)
-        content = stream.unconsumed_tail
-        if not more and not content and not stream.eof:
-            raise UnpackError("the file is truncated")
-    return bytes(unpacked)
+    return unpack(content, lambda: zlib.decompressobj(GZIP))
 
 
 def unpack_zst(content: bytes) -> bytes:
     """Raises ZstdError, UnpackError."""
-    stream, unpacked = zstandard.ZstdDecompressor().decompressobj(), bytearray()
-    pieces = BytesIO(content)
-    while not stream.eof:
-        piece = pieces.read(PIECE)
-        if not piece:
-            raise UnpackError("the file is truncated")
-        take(unpacked, stream.decompress(piece))
-    return bytes(unpacked)
+    return unpack(content, lambda: zstandard.ZstdDecompressor().decompressobj())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from time import process_time
@@ -128,6 +129,31 @@ def test_a_bomb_is_left_before_it_fills_the_memory(
         unpack(pack(plain)[:-9])
     root = make_tree(tmp_path, {f"/x.ko{ending}": pack(bytes(64 << 20))})
     assert "unpacks to more than" in read_module(root, f"/x.ko{ending}").problem
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_every_stream_of_a_file_is_unpacked(monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    pack, unpack = PACKERS[ending]
+    assert unpack(pack(b"one") + pack(b"two")) == b"onetwo"
+    assert unpack(pack(b"one") + bytes(5000) + pack(b"two") + bytes(8)) == b"onetwo"
+    with pytest.raises(UnpackError, match="truncated"):
+        unpack(pack(b"one") + pack(bytes(range(256)))[:-9])
+    with pytest.raises((lzma.LZMAError, zlib.error, zstandard.ZstdError)):
+        unpack(pack(b"one") + b"something else")
+    monkeypatch.setattr(limited, "MOST_UNPACKED", 5)
+    with pytest.raises(UnpackError, match="unpacks to more"):
+        unpack(pack(b"one") + pack(b"two"))
+    monkeypatch.undo()
+    monkeypatch.setattr(limited, "MOST_STREAMS", 3)
+    assert unpack(pack(b"one") * 3) == b"one" * 3
+    with pytest.raises(UnpackError, match="more than 3 streams"):
+        unpack(pack(b"one") * 4)
+
+
+def test_what_pzstd_writes_is_unpacked() -> None:
+    skipped = (0x184D2A50).to_bytes(4, "little") + (4).to_bytes(4, "little") + b"size"
+    pack, unpack = PACKERS[".zst"]
+    assert unpack(skipped + pack(b"one") + skipped + pack(b"two")) == b"onetwo"
 
 
 @pytest.mark.parametrize("links", [{"/d/a": Link("."), "/d/b": Link(".")}, {"/d/a/": ""}])
