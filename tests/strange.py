@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a root is not what its commit holds: nobody's step did it."""
+"""What of a root is not what its commit holds."""
 
 from __future__ import annotations
 

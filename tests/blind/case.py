@@ -19,7 +19,6 @@ from ruamel.yaml import YAML
 from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.image.types import load_image
 from imagebuilder.proof.prove import prove
-from imagebuilder.proof.provenance.types import TraceKind
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 from tests.faults.catch import ENGINES, catch_static, evidence_of
@@ -94,13 +93,13 @@ def declare(site: Site, case: Case) -> None:
     site.write("release/manifest.json", json.dumps(manifest))
 
 
-def find_all(site: Site, planted: TraceKind = TraceKind.UNEXPLAINED) -> list[Finding]:
+def find_all(site: Site, *, by_overlay: bool = False) -> list[Finding]:
     """Faults and warnings of the proof and of the checks; those of a check are without question."""
     if site.release.profile in NAMES:
         programs = Answers.of(site.folder, site.root)
         proofs = [prove(Subject(load_image(site.folder), Root(site.root), programs, ENGINES))]
     elif site.release.profile == real.BASE:
-        proofs = [real.prove_site(site, planted=planted)]
+        proofs = [real.prove_site(site, by_overlay=by_overlay)]
     else:
         proofs = [real.prove_site(site, question) for question in real.ASKED]
     answers = [answer for proof in proofs for answer in proof.answers]

@@ -16,7 +16,6 @@ from dataclasses import asdict, replace
 import pytest
 
 from imagebuilder.image.proof import Finding, Level, Question
-from imagebuilder.proof.provenance.types import TraceKind
 from imagebuilder.tree import ReleaseName
 from tests.blind.case import Case, find_all, load_cases, plant_case, said, without_evidence
 from tests.blind.conftest import RECIPES
@@ -91,7 +90,7 @@ def findings(case: Case, ground: Ground, release: ReleaseName) -> list[Finding] 
     try:
         with ground.copies.of(ground.tree, release, with_repo=has_layers) as site:
             plant_case(site, case)
-            return find_all(site, TraceKind.OVERLAY if case.is_legit else TraceKind.UNEXPLAINED)
+            return find_all(site, by_overlay=case.is_legit)
     except (ValueError, OSError):
         # The small roots lack much that the real one has, and the other way round.
         if case.image == release.profile:

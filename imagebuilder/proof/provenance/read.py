@@ -75,7 +75,6 @@ def read_provenance(
     shipped: Mapping[str, ShippedFile] | None = None,
     entries: Entries | None = None,
     *,
-    strange: Mapping[str, str] | None = None,
     history: LayerHistory | None = None,
     known: Compared | None = None,
 ) -> Provenance:
@@ -83,12 +82,10 @@ def read_provenance(
 
     `shipped` is what the root's packages ship, `entries` are its paths and `history` is the
     image's, if they have been read.
-    `strange` are paths that differ from the image's commit, and how (`added`, `changed`,
-    `removed`): none in a root that was just checked out.  `known` are files that need not
-    be hashed.
+    `known` are files that need not be hashed.
     """
     records = read_records(store, image, root, shipped, history)
-    return trace_all(records, entries or dict(walk_root(root)), root, strange, known)
+    return trace_all(records, entries or dict(walk_root(root)), root, known)
 
 
 def read_records(
@@ -137,21 +134,17 @@ def trace_all(
     records: Records,
     entries: Entries,
     root: Root,
-    strange: Mapping[str, str] | None = None,
     known: Compared | None = None,
 ) -> Provenance:
     """The traces of all `entries` of a root, and the files of packages that it lacks."""
-    strange, known = strange or {}, known or Compared()
     files = {path for path, info in entries.items() if stat.S_ISREG(info.st_mode)}
     shipped = ((path, ship.checksum) for path, ship in records.shipped.items() if path in files)
-    sums = {path: checksum for path, checksum in shipped if checksum and path not in strange}
-    compared = compare_files(root, sums, known)
+    sums = {path: checksum for path, checksum in shipped if checksum}
+    compared = compare_files(root, sums, known or Compared())
     traces = {
         path: trace(path, info, records, root, altered=path in compared.altered)
         for path, info in entries.items()
     }
-    for path, change in strange.items():
-        traces[path] = Trace(path, TraceKind.UNEXPLAINED, change=change)
     missing: dict[str, list[str]] = {}
     for path in records.shipped:
         if path not in traces:

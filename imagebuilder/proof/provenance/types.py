@@ -20,7 +20,6 @@ class TraceKind(StrEnum):
     OVERLAY = "overlay"
     STEP = "step"
     CHANGED = "changed"
-    UNEXPLAINED = "unexplained"
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Trace:
 
     PACKAGE: exactly as `package` ships it.  OVERLAY: exactly what `overlay` places.  STEP: made by
     the first of `steps`.  CHANGED: shipped by `package`, but the last of `steps` changed `change`
-    (CONTENT or METADATA).  UNEXPLAINED: `change` (added, changed, removed) after the build.
+    (CONTENT or METADATA).
 
     `package` is `name version`; `steps` are the titles of the layers that made or changed the path,
     in the order of the build.
@@ -56,8 +55,6 @@ class Trace:
                 return f"a file of the overlay {self.overlay}"
             case TraceKind.CHANGED:
                 return f"{self.change} changed by {self.step}, shipped by package {self.package}"
-            case TraceKind.UNEXPLAINED:
-                return f"{self.change} after the build"
         return f"step {self.step}"
 
 

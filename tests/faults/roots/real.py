@@ -19,7 +19,14 @@ from imagebuilder.image.proof import Proof, Question
 from imagebuilder.image.types import Image, encode_image, load_image
 from imagebuilder.proof.prove import image_sandbox, prove
 from imagebuilder.proof.provenance.read import read_provenance
-from imagebuilder.proof.provenance.types import Compared, Provenance, Trace, TraceKind
+from imagebuilder.proof.provenance.types import (
+    CONTENT,
+    METADATA,
+    Compared,
+    Provenance,
+    Trace,
+    TraceKind,
+)
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import load_engines
 from imagebuilder.root import Root
@@ -28,7 +35,7 @@ from imagebuilder.tree import ReleaseName, Tree
 from tests.faults.roots.nvidia import SOURCES
 from tests.faults.roots.shipped import put_overlays, shipped
 from tests.faults.site import Site, copy_site
-from tests.strange import find_strange
+from tests.strange import REMOVED, find_strange
 from tests.unit.proof.trees import make_tree
 from tests.workshop import SHIPPED_OVERLAYS
 
@@ -38,6 +45,7 @@ PROFILES = ("rx7600xt",)
 NAMES = tuple(f"{PREFIX}{profile}" for profile in PROFILES)
 # These compare the root with what the repository holds.
 COMPARED = (Question.PROVENANCE, Question.PRIVILEGES, Question.SECRETS)
+SCRIPT = "configure planted"  # the step that a fault stands for
 ASKED = (Question.KERNEL, Question.ACCESS, Question.SERVICES, Question.SYSTEM)
 
 
@@ -70,24 +78,22 @@ def make_real(
     return tree
 
 
-def prove_site(
-    site: Site, question: Question | None = None, planted: TraceKind = TraceKind.UNEXPLAINED
-) -> Proof:
+def prove_site(site: Site, question: Question | None = None, *, by_overlay: bool = False) -> Proof:
     """What the programs of the root itself say to one question, or to all.
 
-    `planted` is who answers for what the good root lacks.
+    An overlay placed what the good root lacks, or else a script left it.
     """
     image = load_image(site.folder)
     engines = load_engines(SHIPPED_OVERLAYS, SHIPPED_OVERLAYS)
     place, root = site.tree.path, Root(site.root)
     with image_sandbox(place, str(site.root.relative_to(place)), image.epoch) as run_in:
-        provenance = provenance_of(site, image, planted)
+        provenance = provenance_of(site, image, by_overlay=by_overlay)
         subject = Subject(image, root, run_in, engines, lambda: provenance)
         return prove(subject, only=question)
 
 
-def provenance_of(site: Site, image: Image, planted: TraceKind) -> Provenance | None:
-    """That of the good root, with what was planted as it is said to be; None without its commit.
+def provenance_of(site: Site, image: Image, *, by_overlay: bool) -> Provenance | None:
+    """That of the good root and of what was planted; None without its commit.
 
     A tree's repository has no layers but the root's: contents alone tell who answers for a path.
     """
@@ -97,11 +103,22 @@ def provenance_of(site: Site, image: Image, planted: TraceKind) -> Provenance | 
     # Of the copy at hand: another one is removed when a test that uses it fails.
     strange = find_strange(replace(committed, repo=Store(site.tree.repo)), Root(site.root))
     traces = {path: trace for path, trace in good.traces.items() if path not in strange}
-    brought = {
-        path: Trace(path, planted, overlay="planted", change=how) for path, how in strange.items()
-    }
+    for path in (path for path, how in strange.items() if how != REMOVED):
+        if by_overlay:
+            traces[path] = Trace(path, TraceKind.OVERLAY, overlay="planted")
+        elif package := good.traces[path].package if path in good.traces else "":
+            change = METADATA if has_content(site, path, good) else CONTENT
+            traces[path] = Trace(path, TraceKind.CHANGED, (SCRIPT,), package, change=change)
+        else:
+            traces[path] = Trace(path, TraceKind.STEP, (SCRIPT,))
     intact = {p: checksum for p, checksum in good.compared.intact.items() if p not in strange}
-    return replace(good, traces=traces | brought, compared=Compared(intact))
+    return replace(good, traces=traces, compared=Compared(intact))
+
+
+def has_content(site: Site, path: str, good: Provenance) -> bool:
+    """Whether a file has the content that its package recorded."""
+    checksum = good.compared.intact.get(path)
+    return checksum is not None and checksum.is_of(Path(f"{site.root}{path}"))
 
 
 KNOWN: dict[str, tuple[Provenance, CommittedRoot]] = {}

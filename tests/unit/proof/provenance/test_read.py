@@ -101,22 +101,11 @@ def test_where_one_layer_is_known_contents_decide(root: Root) -> None:
     assert (by_package.kind, by_overlay.kind) == (TraceKind.PACKAGE, TraceKind.OVERLAY)
 
 
-def test_what_the_build_did_not_leave_is_unexplained(root: Root) -> None:
-    given = records_of({"/f": shipped("placed"), "/gone": shipped("")}, history=BY_PACKAGES)
-    strange = {"/f": "changed", "/gone": "removed"}
-    found = trace_all(given, dict(walk_root(root)), root, strange)
-    assert {path: str(trace) for path, trace in found.traces.items()} == {
-        "/f": "changed after the build",
-        "/gone": "removed after the build",
-    }
-    assert found.who("/x") == "origin unknown"
-    assert found.missing == {}
-
-
 def test_what_packages_ship_and_the_root_lacks(root: Root) -> None:
     history = LayerHistory(BASE, {}, {"/doc": "prune"})
     ships = {"/doc/a": shipped("a"), "/man": shipped("m"), "/f": shipped("placed")}
-    found = trace_all(records_of(ships, history=history), dict(walk_root(root)), root, {})
+    found = trace_all(records_of(ships, history=history), dict(walk_root(root)), root)
+    assert found.who("/x") == "origin unknown"
     assert found.missing == {"prune": ("/doc/a",), "": ("/man",)}
     assert found.is_packaged("/f")
     assert not found.is_packaged("/man")
@@ -139,7 +128,6 @@ def test_what_is_known_of_the_same_checksum_is_not_hashed(root: Root) -> None:
         (Compared({"/f": other}), Compared(altered={"/f": checksum})),
     ):
         assert trace_all(given, entries, root, known=known).compared == compared
-    assert trace_all(given, entries, root, {"/f": "changed"}).compared == Compared()
 
 
 def test_many_files_are_hashed_side_by_side(tmp_path: Path) -> None:
@@ -147,7 +135,7 @@ def test_many_files_are_hashed_side_by_side(tmp_path: Path) -> None:
         (tmp_path / str(number)).write_text(str(number))
     ships = {f"/{n}": shipped("other" if n % 7 == 0 else str(n)) for n in range(50)}
     found: Provenance = trace_all(
-        records_of(ships), dict(walk_root(Root(tmp_path))), Root(tmp_path), {}
+        records_of(ships), dict(walk_root(Root(tmp_path))), Root(tmp_path)
     )
     altered = {t.path for t in found.traces.values() if t.kind is TraceKind.CHANGED}
     assert altered == {f"/{n}" for n in range(0, 50, 7)}
