@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
+
+from imagebuilder.limited import map_file
 
 MAGIC = b"\x7fELF"
 SMALLEST = 52  # bytes of the header of a 32-bit file
@@ -184,21 +185,6 @@ def read_sections(data: mmap.mmap | bytes, layout: str, header: Header) -> tuple
 def text_at(texts: bytes, offset: int) -> str:
     """A text of a string table.  Raises ValueError, also for one that is too long."""
     return texts[offset : texts.index(b"\0", offset, offset + MOST_NAME)].decode(errors="replace")
-
-
-def map_file(path: str | os.PathLike[str]) -> mmap.mmap | bytes:
-    """The content of a file, mapped: what refers to it keeps it; none of a pipe or a device, which
-    may never answer.  Raises OSError.
-    """
-    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a text or a path
-        return b""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if os.fstat(descriptor).st_size < SMALLEST:
-            return b""
-        return mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
-    finally:
-        os.close(descriptor)
 
 
 def find_elf(path: str | os.PathLike[str]) -> Elf | None:

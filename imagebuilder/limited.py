@@ -55,10 +55,12 @@ def read_limited(path: Path, where: str) -> bytes | None:
     return path.read_bytes() if check_size(path, where, MOST_READ) else None
 
 
-def map_limited(path: Path, where: str) -> mmap.mmap | bytes | None:
-    """The same of a file that may be larger than the memory."""
-    if not check_size(path, where, MOST_MAPPED):
-        return None
+def map_file(path: str | os.PathLike[str]) -> mmap.mmap | bytes:
+    """The content of a file, mapped: what refers to it keeps it; none of a pipe or a device, which
+    may never answer.  Raises OSError.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a text or a path
+        return b""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_size == 0:
@@ -66,6 +68,11 @@ def map_limited(path: Path, where: str) -> mmap.mmap | bytes | None:
         return mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
     finally:
         os.close(descriptor)
+
+
+def map_limited(path: Path, where: str) -> mmap.mmap | bytes | None:
+    """As read_limited(), of a file that may be larger than the memory."""
+    return map_file(path) if check_size(path, where, MOST_MAPPED) else None
 
 
 def take(unpacked: bytearray, more: bytes) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.elf import Elf, map_file, read_elf
+from imagebuilder.elf import Elf, read_elf
+from imagebuilder.limited import map_file
 from imagebuilder.offload import TARGET
 from imagebuilder.root import Root
 from imagebuilder.slim.bundle import serves

@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.elf import Elf, map_file, needs_of, read_elf
+from imagebuilder.elf import Elf, needs_of, read_elf
+from imagebuilder.limited import map_file
 from imagebuilder.root import Root
 from imagebuilder.slim.types import Kept, Kind, SlimOrder, Told, Unmatched, place_of, remove
 

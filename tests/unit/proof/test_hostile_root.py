@@ -16,10 +16,10 @@ import zstandard
 
 from imagebuilder import limited
 from imagebuilder import root as root_module
-from imagebuilder.elf import map_file, read_elf, read_needs
+from imagebuilder.elf import read_elf, read_needs
 from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.database import read_shipped
-from imagebuilder.limited import MOST_READ, UnpackError, unpack_gz, unpack_xz, unpack_zst
+from imagebuilder.limited import MOST_READ, UnpackError, map_file, unpack_gz, unpack_xz, unpack_zst
 from imagebuilder.proof.access.udev import read_rules
 from imagebuilder.proof.clusters.slurm import SETTING
 from imagebuilder.proof.code.prove import INTEL, read_content
