@@ -17,14 +17,6 @@ from pathlib import Path
 
 from imagebuilder.errors import HostError, ImagebuilderError
 from imagebuilder.files import make_folder, write_file
-from imagebuilder.fleet.node_changes import (
-    NodeSight,
-    NodeTracker,
-    ReportedState,
-    ReportTerms,
-    concerns,
-    make_message,
-)
 from imagebuilder.fleet.rollout.journal import is_reported
 from imagebuilder.fleet.rollout.message import KIND_INTERRUPTED, telling
 from imagebuilder.fleet.rollout.types import LiveRollout
@@ -36,6 +28,14 @@ from imagebuilder.notify.types import PATIENCE, SendPatience
 from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
+from imagebuilder.web.node_changes import (
+    NodeSight,
+    NodeTracker,
+    ReportedState,
+    ReportTerms,
+    concerns,
+    make_message,
+)
 from imagebuilder.web.notify_record import FILE, FOLDER, RECORD, NotifyRecord, load_record
 from imagebuilder.web.snapshot import FleetRow, WebSnapshot
 

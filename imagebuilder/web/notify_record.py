@@ -13,9 +13,9 @@ from pathlib import Path
 
 from imagebuilder.decode import JsonFile
 from imagebuilder.errors import InputError
-from imagebuilder.fleet.node_changes import ReportedNode
 from imagebuilder.notify.send import WaitingMessage
 from imagebuilder.tree import Tree
+from imagebuilder.web.node_changes import ReportedNode
 
 FOLDER, FILE = "notify", "nodes.json"
 

@@ -7,7 +7,9 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from imagebuilder.fleet.node_changes import (
+from imagebuilder.notify.types import Message, MessageReceiver
+from imagebuilder.recipe.model_notify import KINDS
+from imagebuilder.web.node_changes import (
     LISTED,
     NodeChange,
     NodeSight,
@@ -16,8 +18,6 @@ from imagebuilder.fleet.node_changes import (
     ReportTerms,
     make_message,
 )
-from imagebuilder.notify.types import Message, MessageReceiver
-from imagebuilder.recipe.model_notify import KINDS
 
 BEGUN = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
 READY, FAILED, SILENT = ReportedState.READY, ReportedState.FAILED, ReportedState.SILENT
