@@ -96,7 +96,7 @@ def prove_variable(
     subject: Subject, unit: LoadedUnit, name: str, variable: Variable
 ) -> Iterator[Finding]:
     near, package = nearest(name), find_package(subject.root, unit, name)
-    if not (near or package) or is_read(subject.root, unit, name):
+    if not (near or package) or is_read(subject, unit, name):
         return
     if package and not is_in_package(subject.root, package, name):
         what = f"{unit.name} sets {name}, which {package} does not contain: it has no effect"
@@ -119,16 +119,16 @@ def nearest(name: str) -> str:
     return near[0] if near and plain[0] != plain[1] else ""
 
 
-def is_read(root: Root, unit: LoadedUnit, name: str) -> bool:
+def is_read(subject: Subject, unit: LoadedUnit, name: str) -> bool:
     """Whether a command of a unit, or a program, library or script that it names, has the name."""
-    word = name.encode()
+    word, root = name.encode(), subject.root
     for commands in unit.commands.values():
         for words in commands:
             if any(name in each for each in words):
                 return True
             files = [path for each in words[1:] if root.is_file(path := each.rpartition("=")[2])]
             program = find_program(root, words[0]) if words else ""
-            texts = [*texts_of(root, program), *(root.map(path) or b"" for path in files)]
+            texts = [*texts_of(subject, program), *(root.map(path) or b"" for path in files)]
             texts += [root.map(program) or b""] if program else []
             if any(text.find(word) >= 0 for text in texts):
                 return True
