@@ -28,7 +28,10 @@ from tests.faults.site import Site, plant
 
 CORPUS = Path(__file__).parent
 # Corpora: their folders, and what their names begin with.
-FURTHER = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
+FURTHER = (
+    "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
+    "twelfth",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
