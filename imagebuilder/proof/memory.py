@@ -28,14 +28,16 @@ from imagebuilder.families.shipped import Checksum, ShippedFile
 from imagebuilder.files import write_file
 from imagebuilder.image.types import Image
 from imagebuilder.proof import facts
-from imagebuilder.proof.code import cuda, hip, level_zero, prove, types
-from imagebuilder.proof.code.types import CodeFile
+from imagebuilder.proof.code import cuda, hip, level_zero, prove
 from imagebuilder.proof.facts import FileFacts, Known
-from imagebuilder.proof.kernel import modules
-from imagebuilder.proof.kernel.modules import Module, ModuleReader
 from imagebuilder.proof.provenance.history import differences
-from imagebuilder.proof.provenance.read import Entries, read_provenance
-from imagebuilder.proof.provenance.types import Compared, Provenance
+from imagebuilder.proof.provenance.read import read_provenance
+from imagebuilder.proof.reading import code as types
+from imagebuilder.proof.reading import modules
+from imagebuilder.proof.reading.code import CodeFile
+from imagebuilder.proof.reading.entries import Entries
+from imagebuilder.proof.reading.modules import Module, ModuleReader
+from imagebuilder.proof.reading.provenance import Compared, Provenance
 from imagebuilder.proof.subject import RootReader
 from imagebuilder.root import Root
 from imagebuilder.store.objects import read_commit

@@ -25,9 +25,9 @@ from imagebuilder.proof.libraries.prove import prove_libraries
 from imagebuilder.proof.once import Once
 from imagebuilder.proof.privileges.prove import prove_privileges
 from imagebuilder.proof.provenance.prove import prove_provenance
-from imagebuilder.proof.provenance.read import Entries
-from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.proof.python.prove import prove_python
+from imagebuilder.proof.reading.entries import Entries
+from imagebuilder.proof.reading.provenance import Provenance
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.secrets.prove import prove_secrets
 from imagebuilder.proof.services.prove import prove_services

@@ -31,8 +31,8 @@ from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.show import render_shown, show_node
 from imagebuilder.process import Completed
-from imagebuilder.proof.python.environment import read_environment
-from imagebuilder.proof.python.report import MARK
+from imagebuilder.proof.reading.python import read_environment
+from imagebuilder.proof.reading.report import MARK
 from imagebuilder.proof.subject import Subject
 from imagebuilder.publish.channel.gate import find_unproved
 from imagebuilder.publish.channel.standing import read_memo, root_kind

@@ -14,11 +14,12 @@ from imagebuilder.families.shipped import Checksum, ChecksumKind, ShippedFile
 from imagebuilder.image.proof import Answer, Level, Proof
 from imagebuilder.image.types import Image, read_image
 from imagebuilder.pipeline import BuildOptions, build_profile
-from imagebuilder.proof.kernel.modules import ModuleReader
 from imagebuilder.proof.memory import FILE, Verified, find_verified, verified_file
 from imagebuilder.proof.prove import prove_tree
-from imagebuilder.proof.provenance.read import Entries, read_provenance
-from imagebuilder.proof.provenance.types import Provenance
+from imagebuilder.proof.provenance.read import read_provenance
+from imagebuilder.proof.reading.entries import Entries
+from imagebuilder.proof.reading.modules import ModuleReader
+from imagebuilder.proof.reading.provenance import Provenance
 from imagebuilder.proof.subject import RootReader
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import Root

@@ -17,8 +17,8 @@ from imagebuilder.families.apt.family import APT
 from imagebuilder.image.files import read_root
 from imagebuilder.image.types import Image, ImageRoot, encode_image
 from imagebuilder.proof.provenance.history import chain_of, differences, read_history
-from imagebuilder.proof.provenance.types import TraceKind
 from imagebuilder.proof.provenance.why import Explained, explain
+from imagebuilder.proof.reading.provenance import TraceKind
 from imagebuilder.root import Root
 from imagebuilder.settings import Settings
 from imagebuilder.store.objects import read_commit

@@ -17,7 +17,7 @@ from imagebuilder.cpio import Entry, render_cpio
 from imagebuilder.image.proof import Question
 from imagebuilder.process import Completed
 from imagebuilder.proof.libraries.prove import LOAD, parse_loads
-from imagebuilder.proof.python.report import MARK
+from imagebuilder.proof.reading.report import MARK
 from imagebuilder.report.types import Check, Outcome, Stage
 from imagebuilder.root import Root
 from imagebuilder.tree import ReleaseName

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from imagebuilder.proof.accounts import Accounts
+from imagebuilder.proof.reading.accounts import Accounts
 from imagebuilder.root import Root
 
 LIMITS = "/etc/security"

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from imagebuilder.elf import read_needs
 from imagebuilder.image.proof import Finding, Level
-from imagebuilder.proof.access.nodes import FAMILIES, NPU, opened_by
 from imagebuilder.proof.access.services import prove_memlock, prove_use
-from imagebuilder.proof.access.units import find_unit
-from imagebuilder.proof.accounts import Accounts
-from imagebuilder.proof.clusters.units import SiteService, site_services
-from imagebuilder.proof.interpreters import PYTHON
+from imagebuilder.proof.reading.accounts import Accounts
+from imagebuilder.proof.reading.interpreters import PYTHON
+from imagebuilder.proof.reading.nodes import FAMILIES, NPU, opened_by
+from imagebuilder.proof.reading.site import SiteService, site_services
+from imagebuilder.proof.reading.systemd import read_startup
+from imagebuilder.proof.reading.units import find_unit
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import read_startup
 from imagebuilder.recipe.expectations import Device, Service
 
 CARD = tuple(family.begin for family in FAMILIES if family.backends)

@@ -13,19 +13,13 @@ from dataclasses import replace
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.memlock import memlock_of, read_memlock
-from imagebuilder.proof.access.nodes import FAMILIES, NVIDIA, find_family
 from imagebuilder.proof.access.others import prove_others
 from imagebuilder.proof.access.services import prove_services
 from imagebuilder.proof.access.sysfs import prove_writes
-from imagebuilder.proof.access.udev import (
-    DeviceAccess,
-    at_boot,
-    facts_of,
-    node_of,
-    read_rules,
-)
-from imagebuilder.proof.access.units import FOLDERS, find_unit
-from imagebuilder.proof.accounts import Accounts
+from imagebuilder.proof.reading.accounts import Accounts
+from imagebuilder.proof.reading.nodes import FAMILIES, NVIDIA, find_family
+from imagebuilder.proof.reading.udev import DeviceAccess, at_boot, facts_of, node_of, read_rules
+from imagebuilder.proof.reading.units import FOLDERS, find_unit
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.unanswered import prove_answered

@@ -7,18 +7,17 @@ import posixpath
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.access.nodes import FAMILIES, NVIDIA, find_family, opened_by
-from imagebuilder.proof.access.udev import node_of
-from imagebuilder.proof.access.units import (
+from imagebuilder.proof.reading.accounts import Accounts
+from imagebuilder.proof.reading.interpreters import cannot_run
+from imagebuilder.proof.reading.nodes import FAMILIES, NVIDIA, find_family, opened_by
+from imagebuilder.proof.reading.udev import node_of
+from imagebuilder.proof.reading.units import (
     FOLDERS,
     Unit,
     default_memlock,
     find_file,
-    find_program,
     find_unit,
 )
-from imagebuilder.proof.accounts import Accounts
-from imagebuilder.proof.interpreters import first_line
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import Device, Service
@@ -27,7 +26,6 @@ from imagebuilder.root import Root
 SAY = Say(Question.ACCESS)
 # The nodes that a glob for all of NVIDIA's stands for.
 ALL_NVIDIA = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm")
-EXECUTABLE = 0o111
 
 
 def prove_services(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
@@ -68,20 +66,6 @@ def prove_programs(root: Root, unit: Unit) -> Iterator[Finding]:
             what = f"{unit.name} starts {program}, {why}"
             hint = "install the package that has it, or set mode 0755 for the overlay's file"
             yield SAY.fault(what, *files(unit), Evidence(program), hint=hint)
-
-
-def cannot_run(root: Root, program: str) -> str:
-    """Why a program of a unit cannot be run, "" if it can."""
-    found = find_program(root, program)
-    host = root.host(found) if found else None
-    if host is None:
-        return "which is not in the image"
-    if not host.stat().st_mode & EXECUTABLE:
-        return "which is not executable"
-    for name in first_line(root.map(found))[:1]:
-        if not root.is_file(name):
-            return f"whose interpreter {name} is not in the image"
-    return ""
 
 
 def prove_arguments(service: Service, unit: Unit) -> Iterator[Finding]:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.access.udev import facts_of, read_rules
-from imagebuilder.proof.kernel.modules import plain
+from imagebuilder.proof.reading.modules import plain
+from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
+from imagebuilder.proof.reading.udev import facts_of, read_rules
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.tmpfiles import read_tmpfiles
 
 SAY = Say(Question.ACCESS)
 DRM = ("drm", "card0")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.clusters.units import SiteService, site_services
+from imagebuilder.proof.clusters import SAY
+from imagebuilder.proof.reading.site import SiteService, site_services
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import Startup
 
 # systemd.service(5), Type=: the service ends with its first process.
 FOREGROUND = frozenset(("simple", "exec"))

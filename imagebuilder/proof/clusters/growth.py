@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import service_lines
-from imagebuilder.proof.clusters.units import SiteService, site_services
-from imagebuilder.proof.mounts import SiteMount, find_mounts, mount_of
+from imagebuilder.proof.clusters import SAY
+from imagebuilder.proof.reading.mounts import SiteMount, find_mounts, mount_of
+from imagebuilder.proof.reading.site import SiteService, site_services
+from imagebuilder.proof.reading.systemd import STARTING, Startup
+from imagebuilder.proof.reading.units import service_lines
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import STARTING, Startup
 from imagebuilder.root import Root
 
 OUTPUTS = frozenset(("StandardOutput", "StandardError"))

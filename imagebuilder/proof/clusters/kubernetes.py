@@ -9,13 +9,13 @@ from typing import Any
 
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.clusters.units import SiteService, services_of
-from imagebuilder.proof.interpreters import texts_of
-from imagebuilder.proof.mounts import FSTAB, find_mounts, mount_of
-from imagebuilder.proof.services.containers import CONTAINERD, OLD_NAMES, toml_of, value_at
+from imagebuilder.proof.clusters import SAY
+from imagebuilder.proof.reading.containers import CONTAINERD, OLD_NAMES, toml_of, value_at
+from imagebuilder.proof.reading.interpreters import texts_of
+from imagebuilder.proof.reading.mounts import FSTAB, find_mounts, mount_of
+from imagebuilder.proof.reading.site import SiteService, services_of
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import Startup
 from imagebuilder.recipe.positions import parse_document
 from imagebuilder.root import Root
 

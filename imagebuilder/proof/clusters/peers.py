@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.addresses import is_local
+from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.clusters.kubernetes import yaml_of
 from imagebuilder.proof.clusters.slurm import read_slurm
-from imagebuilder.proof.clusters.units import SiteService, services_of
+from imagebuilder.proof.reading.addresses import is_local
+from imagebuilder.proof.reading.site import SiteService, services_of
+from imagebuilder.proof.reading.sysctl import read_sysctl
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.sysctl import read_sysctl
-from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import Startup
 
 # Programs that steer the clock of a node; two of them pull it to and fro.
 CLOCKS = ("systemd-timesyncd", "chronyd", "ntpd", "openntpd")

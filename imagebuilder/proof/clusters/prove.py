@@ -13,8 +13,8 @@ from imagebuilder.proof.clusters.peers import prove_peers
 from imagebuilder.proof.clusters.ranks import prove_ranks
 from imagebuilder.proof.clusters.slurm import prove_slurm
 from imagebuilder.proof.clusters.storage import prove_storage
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import Startup
 
 
 def prove_clusters(subject: Subject, startup: Startup) -> Iterator[Finding]:

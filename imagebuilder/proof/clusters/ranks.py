@@ -7,15 +7,14 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import service_lines
-from imagebuilder.proof.addresses import host_of, is_loopback
-from imagebuilder.proof.clusters.units import SiteService, site_services
-from imagebuilder.proof.numbers import whole
-from imagebuilder.proof.services.confinement import SERVER_FAMILIES, address_families, said_in
-from imagebuilder.proof.services.devices import INTERFACE, REMOVE
+from imagebuilder.proof.clusters import SAY
+from imagebuilder.proof.reading.addresses import host_of, is_loopback
+from imagebuilder.proof.reading.environment import INTERFACE, REMOVE
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.site import SiteService, site_services
+from imagebuilder.proof.reading.systemd import SERVER_FAMILIES, Startup, address_families, said_in
+from imagebuilder.proof.reading.units import service_lines
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 HOSTS = "/etc/hosts"

@@ -7,15 +7,14 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import default_memlock
-from imagebuilder.proof.clusters.units import SiteService, services_of
-from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.kernel.requested import requested
-from imagebuilder.proof.numbers import whole
-from imagebuilder.proof.services.confinement import said_in
+from imagebuilder.proof.clusters import SAY
+from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.modprobe import requested
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.site import SiteService, services_of
+from imagebuilder.proof.reading.systemd import Startup, said_in
+from imagebuilder.proof.reading.units import default_memlock
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 FOLDERS = ("/etc/slurm", "/etc/slurm-llnl")

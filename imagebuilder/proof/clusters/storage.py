@@ -14,14 +14,13 @@ from typing import Any
 from imagebuilder.decode import parse_json
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.clusters.kubernetes import k3s_settings
-from imagebuilder.proof.clusters.units import SiteService, services_of
-from imagebuilder.proof.mounts import find_mounts, mount_of
-from imagebuilder.proof.services.containers import CONTAINERD, DAEMON, has_no_cri, toml_of, value_at
+from imagebuilder.proof.reading.containers import CONTAINERD, DAEMON, has_no_cri, toml_of, value_at
+from imagebuilder.proof.reading.mounts import NFS, find_mounts, mount_of
+from imagebuilder.proof.reading.site import SiteService, services_of
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.mounts import NFS
-from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 # The drivers of Docker, and the snapshotters of containerd, that mount an overlay.

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Iterator
 
 from imagebuilder.elf import CUDA, MAGIC, Elf, Section
-from imagebuilder.proof.code.types import CodeObject, Form
+from imagebuilder.proof.reading.code import CodeObject, Form
 
 LINKED, UNLINKED = ".nv_fatbin", "__nv_relfatbin"
 CONTAINER = struct.Struct("<IHHQ")

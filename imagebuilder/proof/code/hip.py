@@ -33,7 +33,7 @@ from imagebuilder.offload import (
     read_entries,
     runs_on,
 )
-from imagebuilder.proof.code.types import CodeObject, Form
+from imagebuilder.proof.reading.code import CodeObject, Form
 
 RELOCATIONS = ".rela.dyn"
 PROGRAM = struct.Struct("<IIQQQQQQ")

@@ -15,7 +15,7 @@ from io import BytesIO
 import zstandard
 
 from imagebuilder.elf import INTELGT, Elf
-from imagebuilder.proof.code.types import CodeObject, Form
+from imagebuilder.proof.reading.code import CodeObject, Form
 
 PREFIX = "__CLANG_OFFLOAD_BUNDLE__sycl-spir64"
 SPIRV = (b"\x03\x02\x23\x07", b"\x07\x23\x02\x03")

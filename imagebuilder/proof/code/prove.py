@@ -14,8 +14,8 @@ from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.offload import BUNDLE, COMPRESSED, TARGET
 from imagebuilder.proof.code import cuda, hip, level_zero
 from imagebuilder.proof.code.tensile import find_kernels
-from imagebuilder.proof.code.types import CodeFile, CodeObject, Form, in_order
 from imagebuilder.proof.facts import FileFacts
+from imagebuilder.proof.reading.code import CodeFile, CodeObject, Form, in_order
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import Code

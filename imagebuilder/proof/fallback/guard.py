@@ -14,14 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.process import TIMED_OUT
-from imagebuilder.proof.access.units import Unit, split_prefixes
-from imagebuilder.proof.quotes import split_words
+from imagebuilder.proof.reading.commands import GUARDS, PLAIN
+from imagebuilder.proof.reading.quotes import split_words
+from imagebuilder.proof.reading.units import Unit, split_prefixes
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
-# Programs that check files such as the model, but not devices.
-PLAIN = frozenset(("test", "[", "true", "mkdir", "sleep", "rm", "ln", "install", "chown"))
-GUARDS = ("ExecCondition", "ExecStartPre")
 VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 SECONDS = 120
 # Statuses of sh(1): not executable, not found.

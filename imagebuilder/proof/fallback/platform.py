@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.fallback import SAY
-from imagebuilder.proof.python.environment import Torch, inspect_environment
+from imagebuilder.proof.reading.python import Torch, inspect_environment
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.expectations import ExpectedEngine

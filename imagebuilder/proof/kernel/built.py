@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from imagebuilder.families.shipped import checksums_of
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.kernel.modules import THREADS, Kernel, Module, module_name
+from imagebuilder.proof.reading.modules import THREADS, Kernel, Module, module_name
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.ui import format_count

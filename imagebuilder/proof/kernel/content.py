@@ -15,7 +15,7 @@ import zstandard
 from imagebuilder.elf import Elf, find_elf, read_elf, text_at
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.dkms import enforced
-from imagebuilder.proof.kernel.modules import SIGNED, THREADS, Kernel, module_name, plain, unpack
+from imagebuilder.proof.reading.modules import SIGNED, THREADS, Kernel, module_name, plain, unpack
 from imagebuilder.proof.say import Say, some
 from imagebuilder.root import Root
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.cmdline import CMDLINE
-from imagebuilder.proof.kernel.modules import Kernel, module_name, plain
-from imagebuilder.proof.kernel.settings import ModuleSettings, read_settings
+from imagebuilder.proof.reading.cmdline import CMDLINE
+from imagebuilder.proof.reading.modprobe import ModuleSettings, read_settings
+from imagebuilder.proof.reading.modules import Kernel, module_name, plain
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.agreement import numbers

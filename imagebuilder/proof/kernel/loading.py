@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.devices import Drivers
-from imagebuilder.proof.kernel.modules import matches_alias, module_name, plain
-from imagebuilder.proof.kernel.settings import config_lines
+from imagebuilder.proof.reading.modprobe import config_lines
+from imagebuilder.proof.reading.modules import matches_alias, module_name, plain
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.hardware import chip_of

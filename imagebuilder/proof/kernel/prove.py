@@ -12,8 +12,8 @@ from imagebuilder.proof.kernel.content import prove_content
 from imagebuilder.proof.kernel.devices import drivers_of, needed_files, prove_devices
 from imagebuilder.proof.kernel.dkms import prove_dkms, prove_signed
 from imagebuilder.proof.kernel.loading import prove_loading, prove_nics
-from imagebuilder.proof.kernel.modules import FOLDER
 from imagebuilder.proof.kernel.words import prove_words
+from imagebuilder.proof.reading.modules import FOLDER
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

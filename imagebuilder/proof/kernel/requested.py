@@ -7,29 +7,14 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.config import config_files, config_folders
-from imagebuilder.proof.kernel.modules import Kernel
-from imagebuilder.proof.kernel.settings import read_settings
+from imagebuilder.image.proof import Finding, Question
+from imagebuilder.proof.reading.modprobe import read_settings, requested
+from imagebuilder.proof.reading.modules import Kernel
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 
 SAY = Say(Question.KERNEL)
-FOLDERS = config_folders("modules-load.d")
 WORD = re.compile(r"\w+")
-ON_CMDLINE = ("modules_load", "modules-load", "rd.modules_load", "rd.modules-load")
-
-
-def requested(subject: Subject) -> Iterator[tuple[str, Evidence]]:
-    """Each name, as it is written, of modules-load.d(5) and the command line."""
-    for path in config_files(subject.root, FOLDERS, ".conf"):
-        for line in map(str.strip, subject.root.text(path).splitlines()):
-            if line and line[0] not in "#;":
-                yield line, Evidence(path, said=line)
-    for word in kernel_words(subject.cmdline):
-        if word.key in ON_CMDLINE:
-            yield from ((name, word.evidence) for name in word.value.split(",") if name)
 
 
 def prove_requested(subject: Subject, kernel: Kernel) -> Iterator[Finding]:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.kernel.modules import Kernel, module_name, plain
 from imagebuilder.proof.kernel.requested import prove_requested
-from imagebuilder.proof.kernel.settings import config_lines
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.modprobe import config_lines
+from imagebuilder.proof.reading.modules import Kernel, module_name, plain
+from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip

@@ -18,7 +18,7 @@ from imagebuilder.families.protocol import Family
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.proof.libraries import SAY
-from imagebuilder.proof.libraries.search import PYTHON, Files, Search, scope_of
+from imagebuilder.proof.reading.libraries import PYTHON, Files, Search, scope_of
 
 MOST_EVIDENCE = 8
 PROGRAMS = (

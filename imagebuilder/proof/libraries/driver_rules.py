@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.kernel.modules import ENDINGS, Module, ModuleReader, module_name
 from imagebuilder.proof.libraries import SAY
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.reading.modules import ENDINGS, Module, ModuleReader, module_name
+from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.root import Root

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.libraries import SAY
-from imagebuilder.proof.libraries.search import Search
+from imagebuilder.proof.reading.libraries import Search
 from imagebuilder.proof.say import some
 
 PRELOAD = "/etc/ld.so.preload"

@@ -8,19 +8,17 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 
 from imagebuilder.image.proof import Evidence, Finding, Level
-from imagebuilder.proof.access.services import cannot_run
-from imagebuilder.proof.access.units import FOLDERS, Unit, find_unit
 from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.libraries.driver_rules import prove_driver
-from imagebuilder.proof.libraries.icd import Icd, find_icds, prove_icds
+from imagebuilder.proof.libraries.icd import prove_icds
 from imagebuilder.proof.libraries.preload import prove_preload
 from imagebuilder.proof.libraries.runtimes import prove_releases, prove_runtimes
-from imagebuilder.proof.libraries.search import PYTHON, Search, read_files
-from imagebuilder.proof.quotes import split_words
+from imagebuilder.proof.reading.icd import Icd, find_icds
+from imagebuilder.proof.reading.interpreters import cannot_run
+from imagebuilder.proof.reading.libraries import PYTHON, search_of, services_in
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.recipe.engines import find_engine
@@ -61,14 +59,6 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
     if loads and loader:
         known = frozenset(gap.library for gap in closure.gaps)
         yield from prove_loads(subject, loader, list(dict.fromkeys(loads)), known)
-
-
-def search_of(subject: Subject) -> Search:
-    return subject.once(make_search)
-
-
-def make_search(subject: Subject) -> Search:
-    return Search(read_files(subject.root), first=tuple(searched_folders(subject)))
 
 
 def declared_in(subject: Subject, icds: Iterable[Icd]) -> Iterator[tuple[str, str]]:
@@ -116,21 +106,6 @@ def started_programs(subject: Subject) -> Iterator[tuple[str, str]]:
             path = subject.root.resolve(program) if program.startswith("/") else None
             if path and path not in subject.shipped:
                 yield path, f"{unit.name} starts it"
-
-
-def searched_folders(subject: Subject) -> Iterator[str]:
-    """The folders that services search for libraries before all others (LD_LIBRARY_PATH)."""
-    for unit in services_in(subject):
-        for line in unit.every("Environment"):
-            with suppress(ValueError):  # systemd ignores such a line
-                for name, _, value in (word.partition("=") for word in split_words(line)):
-                    if name == "LD_LIBRARY_PATH":
-                        yield from (each for each in value.split(":") if each.startswith("/"))
-
-
-def services_in(subject: Subject) -> Iterator[Unit]:
-    names = (n for folder in FOLDERS for n in subject.root.names(folder) if n.endswith(".service"))
-    yield from filter(None, (find_unit(subject.root, name) for name in dict.fromkeys(names)))
 
 
 def is_main(path: str, folder: str) -> bool:

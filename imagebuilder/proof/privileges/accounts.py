@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from imagebuilder.proof.accounts import GROUP, PASSWD, SHADOW, rows
 from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.reading.accounts import GROUP, PASSWD, SHADOW, rows
 from imagebuilder.root import Root
 
 # Members can become root: by sudo, the disk, memory, the hashes, a container or a virtual machine.

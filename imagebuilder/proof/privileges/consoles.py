@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from imagebuilder.proof.access.units import FOLDERS
-from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.units import FOLDERS
 from imagebuilder.proof.subject import Subject
 
 DEBUG = "debug-shell.service"

@@ -9,8 +9,8 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from imagebuilder.proof.access.udev import UdevRule, facts_of, read_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.reading.udev import UdevRule, facts_of, read_rules
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, product
 
-from imagebuilder.proof.accounts import read_accounts
 from imagebuilder.proof.privileges.searched import who_adds
 from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.reading.accounts import read_accounts
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import RunInImage
 from imagebuilder.proof.unanswered import why_unanswered

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.accounts import PASSWD
-from imagebuilder.proof.addresses import is_loopback
 from imagebuilder.proof.privileges.accounts import find_accounts
 from imagebuilder.proof.privileges.consoles import find_consoles
 from imagebuilder.proof.privileges.files import find_devices, find_files
@@ -23,10 +21,12 @@ from imagebuilder.proof.privileges.searched import (
 )
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
-from imagebuilder.proof.provenance.types import Provenance
+from imagebuilder.proof.reading.accounts import PASSWD
+from imagebuilder.proof.reading.addresses import is_loopback
+from imagebuilder.proof.reading.provenance import Provenance
+from imagebuilder.proof.reading.systemd import Startup, read_startup
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import Startup, read_startup
 from imagebuilder.root import Root
 from imagebuilder.ui import format_count
 

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from imagebuilder.proof.access.udev import read_rules
-from imagebuilder.proof.kernel.settings import config_lines
-from imagebuilder.proof.libraries.search import configured
 from imagebuilder.proof.privileges.sudo import joined_lines, lines_of, read_sudoers
 from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.reading.libraries import configured
+from imagebuilder.proof.reading.modprobe import config_lines
+from imagebuilder.proof.reading.sysctl import read_sysctl
+from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
+from imagebuilder.proof.reading.udev import read_rules
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.sysctl import read_sysctl
-from imagebuilder.proof.tmpfiles import read_tmpfiles
 from imagebuilder.root import Root
 
 # Settings of the kernel that name a program, which it starts as root (core(5), sysctl of Linux).

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from imagebuilder.proof.includes import read_including
-from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.reading.includes import read_including
+from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.root import Root
 
 SUDO = ("/usr/bin/sudo", "/usr/bin/sudo-rs")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.provenance.types import CONTENT, Provenance, Trace, TraceKind
+from imagebuilder.proof.reading.provenance import CONTENT, Provenance, Trace, TraceKind
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.ui import format_count

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,6 @@ from pathlib import Path
 from imagebuilder.digest import digest_of_file
 from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.families.shipped import Checksum, ShippedFile
-from imagebuilder.folders import entries_below
 from imagebuilder.image.types import Image
 from imagebuilder.proof.provenance.history import (
     OR,
@@ -27,7 +26,8 @@ from imagebuilder.proof.provenance.history import (
     installing,
     read_history,
 )
-from imagebuilder.proof.provenance.types import (
+from imagebuilder.proof.reading.entries import Entries, walk_root
+from imagebuilder.proof.reading.provenance import (
     CONTENT,
     METADATA,
     Compared,
@@ -39,8 +39,6 @@ from imagebuilder.root import Root
 from imagebuilder.store.repository import Store
 
 CONFIGURE = "configure "
-# Paths of a root with their lstat(2).
-Entries = Mapping[str, os.stat_result]
 
 
 @dataclass(frozen=True)
@@ -103,13 +101,6 @@ def read_records(
         packages={package.name: f"{package.name} {package.version}" for package in image.packages},
         installing=installing(image),
     )
-
-
-def walk_root(root: Root) -> Iterator[tuple[str, os.stat_result]]:
-    """Every path below a root with its lstat(2)."""
-    prefix = len(os.fspath(root.path))
-    for entry in entries_below(root.path):
-        yield entry.path[prefix:], entry.stat(follow_symlinks=False)
 
 
 def find_placed(image: Image) -> dict[str, Placed]:

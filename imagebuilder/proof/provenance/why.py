@@ -12,7 +12,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.image.files import original
 from imagebuilder.image.types import Image, read_image
 from imagebuilder.proof.provenance.read import CONFIGURE, Records, read_records, trace_path
-from imagebuilder.proof.provenance.types import Trace, TraceKind
+from imagebuilder.proof.reading.provenance import Trace, TraceKind
 from imagebuilder.recipe.generated import key_of
 from imagebuilder.recipe.positions import load_document
 from imagebuilder.recipe.read import OVERLAY_FILE

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.python.environment import Distribution
+from imagebuilder.proof.reading.python import Distribution
 from imagebuilder.proof.say import Say
 from imagebuilder.root import Root
 

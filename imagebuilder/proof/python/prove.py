@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from packaging.version import InvalidVersion, Version
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.python.environment import (
+from imagebuilder.proof.python.installed import prove_requires, prove_search
+from imagebuilder.proof.reading.python import (
     Distribution,
     Environment,
     Torch,
@@ -18,7 +19,6 @@ from imagebuilder.proof.python.environment import (
     installed,
     site_packages,
 )
-from imagebuilder.proof.python.installed import prove_requires, prove_search
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import PythonWorks

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from imagebuilder.files import read_plain
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.provenance.types import Provenance, TraceKind
+from imagebuilder.proof.reading.provenance import Provenance, TraceKind
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.secrets.places import AS_NODE_FILE, fitting_kinds
 from imagebuilder.proof.subject import Subject

@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 import fnmatch
-import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from re import findall
 
-from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import service_lines
-from imagebuilder.proof.addresses import is_loopback
-from imagebuilder.proof.numbers import whole
+from imagebuilder.image.proof import Finding
+from imagebuilder.proof.reading.addresses import is_loopback
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.systemd import (
+    SERVER_FAMILIES,
+    LoadedUnit,
+    Startup,
+    address_families,
+    said_in,
+)
+from imagebuilder.proof.reading.unit_paths import UnitPath, is_below, unit_paths
 from imagebuilder.proof.services import SAY
-from imagebuilder.proof.systemd import LoadedUnit, Startup
-from imagebuilder.proof.unit_paths import UnitPath, is_below, unit_paths
 from imagebuilder.recipe.expectations import Device
 from imagebuilder.root import Root
 
@@ -23,7 +27,7 @@ GIB = 1 << 30
 # System calls of every program that opens a device, maps its memory and starts threads.
 CALLS = ("close", "futex", "ioctl", "mmap", "munmap", "openat", "read", "write")
 SERVER_CALLS = ("accept4", "bind", "listen", "socket")
-SERVER_FAMILIES = ("AF_INET", "AF_INET6")
+
 # Lowest values, each with why less is too little.  Drivers reserve address space for all memory of
 # the host and of the cards (libhsakmt's fmm_init_process_apertures, CUDA's unified addressing).
 LEAST = (
@@ -144,26 +148,6 @@ def prove_network(root: Root, service: Confined) -> Iterator[Finding]:
         yield fault(root, unit, "IPAddressDeny", "refuses every other machine: IPAddressDeny=any")
 
 
-def address_families(root: Root, unit: LoadedUnit) -> set[str] | None:
-    """The families that RestrictAddressFamilies= allows, None without it.
-
-    It is read from the files, because systemd's dump does not have it.
-    """
-    families: set[str] | None = None
-    for path in unit.paths:
-        for key, value in service_lines(root.text(path)):
-            if key != "RestrictAddressFamilies":
-                continue
-            words = set(value.lstrip("~").split())
-            if not value:
-                families = None
-            elif value.startswith("~"):
-                families = (families if families is not None else set(SERVER_FAMILIES)) - words
-            else:
-                families = (families or set()) | (words - {"none"})
-    return families
-
-
 def prove_limits(
     root: Root, service: LoadedUnit, unit: LoadedUnit, *, gpu: bool
 ) -> Iterator[Finding]:
@@ -194,13 +178,3 @@ def processors_of(unit: LoadedUnit) -> float:
 def fault(root: Root, unit: LoadedUnit, key: str, what: str) -> Finding:
     """The fault of a setting, with the line that sets it."""
     return SAY.fault(f"{unit.name} {what}", said_in(root, unit, key), hint=LOOSEN)
-
-
-def said_in(root: Root, unit: LoadedUnit, key: str) -> Evidence:
-    """The last line of the unit's files that sets a key."""
-    for path in reversed(unit.paths):
-        for line in reversed(root.text(path).splitlines()):
-            if line.partition("=")[0].strip() == key:
-                return Evidence(path, said=line.strip())
-    value = " ".join(unit.every(key))
-    return Evidence(unit.paths[0] if unit.paths else posixpath.sep, said=f"{key}={value}")

@@ -11,14 +11,15 @@ from typing import Any
 from imagebuilder.decode import parse_json
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import Unit, find_program, find_unit
+from imagebuilder.proof.reading.containers import CONTAINERD, DAEMON, OLD_NAMES, has_no_cri, toml_of
+from imagebuilder.proof.reading.units import Unit, find_program, find_unit
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.start import IN_IMAGE
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.positions import parse_document
 from imagebuilder.root import Root
 
-DOCKER, DAEMON = "docker.service", "/etc/docker/daemon.json"
+DOCKER = "docker.service"
 # Options of dockerd(8) with other names than the keys of its file, which may not repeat them.
 SHORT = {"hosts": ("-H", "--host"), "data-root": ("-g", "--data-root"), "debug": ("-D", "--debug"),
          "storage-driver": ("-s", "--storage-driver"), "group": ("-G", "--group"),
@@ -27,8 +28,7 @@ BUILT_IN = frozenset(("runc", "io.containerd.runc.v2"))
 TOOLKIT, CLI, NO_CGROUPS = (
     "/etc/nvidia-container-runtime/config.toml", "nvidia-container-cli", "no-cgroups",
 )  # fmt: skip
-CONTAINERD, KUBELET = "/etc/containerd/config.toml", "kubelet.service"
-OLD_NAMES = frozenset(("io.containerd.grpc.v1.cri", "cri"))
+KUBELET = "kubelet.service"
 # Specifications of devices for containers (Container Device Interface, "CDI JSON Specification").
 DEVICES = ("/etc/cdi/*.json", "/etc/cdi/*.yaml")
 
@@ -129,28 +129,6 @@ def prove_names(root: Root) -> Iterator[Finding]:
         what += "file has other names, and containers run with the default runtime, without a card"
         where = Evidence(CONTAINERD, symbol="version", said=f"version = {version}")
         yield SAY.warning(what, where, hint="set version = 2, or run containerd config migrate")
-
-
-def toml_of(root: Root, path: str) -> Mapping[str, Any]:
-    """What a file says; nothing if it is not valid, which prove_cri reports."""
-    try:
-        return tomllib.loads(root.text(path))
-    except (ValueError, RecursionError):
-        return {}
-
-
-def value_at(settings: object, *keys: str) -> object:
-    """The value below some tables, None if one is not there."""
-    for key in keys:
-        settings = settings.get(key) if isinstance(settings, dict) else None
-    return settings
-
-
-def has_no_cri(settings: Mapping[str, Any]) -> bool:
-    """Whether containerd is told to leave out what the kubelet asks."""
-    disabled = settings.get("disabled_plugins")
-    named = set(map(str, disabled)) if isinstance(disabled, list) else set()
-    return bool({"cri", "io.containerd.grpc.v1.cri"} & named)
 
 
 def prove_devices(root: Root, path: str) -> Iterator[Finding]:

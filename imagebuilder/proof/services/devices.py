@@ -10,10 +10,10 @@ from re import fullmatch, search
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.process import Completed
-from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.config import config_folders
+from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.config import config_folders
+from imagebuilder.proof.reading.environment import INTERFACE, REMOVE, Environment
 from imagebuilder.proof.services import SAY
-from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.services.selectors import (
     EMULATIONS,
     HINDRANCES,
@@ -29,12 +29,9 @@ from imagebuilder.proof.unanswered import prove_answered
 PYTHON = "PYTHONPATH"
 SEARCH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
 RESOLVED = re.compile(r"^[ \t]+(?P<name>\S+) => (?P<path>/\S+)", re.MULTILINE)
-REMOVE = "remove that variable where it is set"
 
 
 UUID = r"\s*(GPU|MIG)-[0-9a-fA-F].*"
-# Of Gloo, NCCL, RCCL, TensorPipe and UCX.
-INTERFACE = r"\w+_SOCKET_IFNAME|UCX_NET_DEVICES"
 # Of NCCL, UCX and Open MPI; mlx5_0 is its name before rdma-core's rule (rdma_rename(8)).
 ADAPTERS = r"NCCL_IB_HCA|UCX_NET_DEVICES|OMPI_MCA_btl_openib_if_include|NVSHMEM_HCA_LIST"
 OLD_ADAPTERS = r"(^|[=,])(mlx[45]|bnxt_re|irdma|hfi1)_?\d"

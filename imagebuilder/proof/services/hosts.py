@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.config import config_folders
+from imagebuilder.proof.reading.config import config_folders
+from imagebuilder.proof.reading.environment import environment_of
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.services import SAY
-from imagebuilder.proof.services.environment import environment_of
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 HOSTS = ("HOST", "ADDRESS", "LISTEN")

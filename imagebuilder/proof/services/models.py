@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.reading.environment import Environment
+from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
 from imagebuilder.proof.services import SAY
-from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import Startup
-from imagebuilder.proof.tmpfiles import read_tmpfiles
 from imagebuilder.recipe.engines import EngineKind
 
 CLEANING = "systemd-tmpfiles-clean.timer"

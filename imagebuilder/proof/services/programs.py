@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from imagebuilder.elf import read_needs
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import prefixes_of
-from imagebuilder.proof.interpreters import INTERPRETER, first_line
+from imagebuilder.proof.reading.environment import Environment
+from imagebuilder.proof.reading.interpreters import INTERPRETER, first_line
+from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, said_in
+from imagebuilder.proof.reading.unit_paths import is_below, unit_paths
+from imagebuilder.proof.reading.units import prefixes_of
 from imagebuilder.proof.services import SAY
-from imagebuilder.proof.services.confinement import said_in
-from imagebuilder.proof.services.environment import Environment
-from imagebuilder.proof.systemd import STARTING, LoadedUnit
-from imagebuilder.proof.unit_paths import is_below, unit_paths
 from imagebuilder.root import Root
 
 # Where Triton and PyTorch's compiler keep shared libraries that they make.

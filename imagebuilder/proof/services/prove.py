@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.nodes import opened_by
-from imagebuilder.proof.commands import CommandLine, command_of
+from imagebuilder.proof.reading.commands import CommandLine, command_of
+from imagebuilder.proof.reading.environment import Environment, environment_of
+from imagebuilder.proof.reading.nodes import opened_by
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, read_startup
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.containers import prove_containers
@@ -23,7 +25,6 @@ from imagebuilder.proof.services.devices import (
     prove_search,
     prove_selection,
 )
-from imagebuilder.proof.services.environment import Environment, environment_of
 from imagebuilder.proof.services.hosts import prove_hosts
 from imagebuilder.proof.services.models import prove_model
 from imagebuilder.proof.services.programs import (
@@ -53,11 +54,8 @@ from imagebuilder.proof.services.start import (
 )
 from imagebuilder.proof.services.vulkan import prove_drivers
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import LoadedUnit, Startup, read_startup
 from imagebuilder.recipe.engines import EngineKind, find_engine
 from imagebuilder.recipe.expectations import Device, ExpectedEngine
-
-LOADED = "loaded"
 
 
 def prove_services(subject: Subject) -> Iterator[Finding]:
@@ -83,15 +81,6 @@ def prove_services(subject: Subject) -> Iterator[Finding]:
         if not found:
             what = f"{name} runs as its overlay declares"
             yield SAY.fact(what, *(Evidence(p) for p in unit.paths))
-
-
-def find_loaded(startup: Startup, name: str) -> LoadedUnit | None:
-    """The unit, or an instance of the template; None if systemd could not load it."""
-    begin, _, end = name.partition("@.")
-    unit = startup.units.get(name) or next(
-        (u for n, u in startup.units.items() if end and n.startswith(f"{begin}@")), None
-    )
-    return unit if unit and unit.state == LOADED else None
 
 
 def prove_service(

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.quotes import unquoted
+from imagebuilder.proof.reading.environment import Variable, environment_of
+from imagebuilder.proof.reading.quotes import unquoted
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.services.devices import prove_emulation, prove_interfaces, prove_selection
-from imagebuilder.proof.services.environment import Variable, environment_of
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 # Read by pam_env(8), by shells, and by systemd for the services of a user.

@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.addresses import is_local
-from imagebuilder.proof.commands import CommandLine, SettingValue, without
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.reading.addresses import is_local
+from imagebuilder.proof.reading.commands import CommandLine, SettingValue, without
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.sysctl import read_sysctl
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import processors_of
 from imagebuilder.proof.services.hosts import prove_one_address
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.sysctl import read_sysctl
-from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.model_engine import SettingModel
 from imagebuilder.root import Root

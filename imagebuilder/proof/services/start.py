@@ -9,26 +9,24 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.nodes import find_family
-from imagebuilder.proof.access.units import BINARIES, find_unit
-from imagebuilder.proof.commands import CommandLine
-from imagebuilder.proof.config import is_false
-from imagebuilder.proof.fallback.guard import PLAIN
-from imagebuilder.proof.kernel.modules import plain
-from imagebuilder.proof.mounts import find_mounts, mount_of
-from imagebuilder.proof.say import some
-from imagebuilder.proof.services import SAY
-from imagebuilder.proof.services.confinement import said_in
-from imagebuilder.proof.services.environment import (
+from imagebuilder.proof.reading.commands import GUARDS, PLAIN, CommandLine
+from imagebuilder.proof.reading.config import is_false
+from imagebuilder.proof.reading.environment import (
     Environment,
     expanded,
     files_of,
     ignored_lines,
     remarks,
 )
+from imagebuilder.proof.reading.modules import plain
+from imagebuilder.proof.reading.mounts import find_mounts, mount_of
+from imagebuilder.proof.reading.nodes import find_family
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.unit_paths import is_below, unit_paths
+from imagebuilder.proof.reading.units import BINARIES, find_unit
+from imagebuilder.proof.say import some
+from imagebuilder.proof.services import SAY
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import LoadedUnit, Startup
-from imagebuilder.proof.unit_paths import is_below, unit_paths
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.expectations import Device
 from imagebuilder.root import Root
@@ -37,7 +35,6 @@ from imagebuilder.root import Root
 FIXED = ("/usr/", "/opt/")
 IN_IMAGE = (*FIXED, "/bin/", "/sbin/", "/lib/", "/lib64/")
 PATHS = ("PathExists", "PathIsDirectory", "FileNotEmpty", "FileIsExecutable", "PathExistsGlob")
-GUARDS = ("ExecCondition", "ExecStartPre")
 # Empty at boot, even if the image has files there.
 VOLATILE = ("/run/", "/var/run/")
 # Folders that ProtectHome= hides from a service (systemd.exec(5)).

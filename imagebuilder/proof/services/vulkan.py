@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.libraries.icd import DRIVERS, USUAL, announced, driver_said, files_in
+from imagebuilder.proof.reading.environment import Environment
+from imagebuilder.proof.reading.icd import DRIVERS, USUAL, announced, driver_said, files_in
 from imagebuilder.proof.services import SAY
-from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 

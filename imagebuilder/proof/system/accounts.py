@@ -10,8 +10,6 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.accounts import EXTRA, PASSWD, SHADOW, rows
-from imagebuilder.proof.numbers import whole
 from imagebuilder.proof.privileges.login import (
     CONFIG,
     FOLDER,
@@ -21,9 +19,11 @@ from imagebuilder.proof.privileges.login import (
     sshd_settings,
 )
 from imagebuilder.proof.privileges.sudo import SUDO, find_sudo
+from imagebuilder.proof.reading.accounts import EXTRA, PASSWD, SHADOW, rows
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.root import Root
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.config import is_false, is_true
+from imagebuilder.proof.reading.config import is_false, is_true
+from imagebuilder.proof.reading.systemd import Startup, last_lines, read_config
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.network import FOLDERS, RESOLVED, RESOLVER
-from imagebuilder.proof.systemd import Startup, last_lines, read_config
 from imagebuilder.root import Root
 
 # Lines of .network files and their drop-ins that give an interface its own choice.

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import service_lines
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.units import service_lines
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.root import Root
 
 DENY, ALLOW = "IPAddressDeny", "IPAddressAllow"

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.sysctl import read_sysctl
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.sysctl import read_sysctl
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.authorities import prove_authorities
 from imagebuilder.proof.system.modes import prove_modes

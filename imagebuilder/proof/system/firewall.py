@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.ranks import spans
-from imagebuilder.proof.clusters.units import SiteService, services_of, site_services
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.site import SiteService, services_of, site_services
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.start import FILES_OF_SSHD, SSHD
-from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 # Rules that are loaded without a word on a command line that names their file.

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from imagebuilder.elf import MAGIC
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
 from imagebuilder.root import Root
 
 # A whole string of C.  Part of a longer one, as in a message, names no program to execute.

@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.clusters.units import services_of
-from imagebuilder.proof.interpreters import texts_of
-from imagebuilder.proof.kernel.modules import plain
-from imagebuilder.proof.kernel.requested import requested
+from imagebuilder.proof.reading.interpreters import texts_of
+from imagebuilder.proof.reading.modprobe import requested
+from imagebuilder.proof.reading.modules import plain
+from imagebuilder.proof.reading.site import services_of
+from imagebuilder.proof.reading.sysctl import read_sysctl
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.sysctl import read_sysctl
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import Startup
 
 # Prefixes of settings, and the module that has them.
 MODULES = (

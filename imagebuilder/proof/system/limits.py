@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import FOLDERS
-from imagebuilder.proof.numbers import size_of, whole
+from imagebuilder.proof.reading.numbers import size_of, whole
+from imagebuilder.proof.reading.units import FOLDERS
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 

@@ -10,14 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.access.units import service_lines
-from imagebuilder.proof.numbers import size_of
+from imagebuilder.proof.reading.environment import MANAGER
+from imagebuilder.proof.reading.numbers import size_of
+from imagebuilder.proof.reading.systemd import (
+    ConfigLine,
+    LoadedUnit,
+    Startup,
+    last_lines,
+    read_config,
+)
+from imagebuilder.proof.reading.units import service_lines
 from imagebuilder.proof.services.confinement import LEAST
-from imagebuilder.proof.services.environment import MANAGER
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.processors import declared_units
-from imagebuilder.proof.systemd import ConfigLine, LoadedUnit, Startup, last_lines, read_config
 from imagebuilder.root import Root
 
 BOUNDS = "CapabilityBoundingSet"

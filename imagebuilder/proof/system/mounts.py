@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.kernel.modules import plain
-from imagebuilder.proof.mounts import FSTAB, SiteMount, find_mounts
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.reading.modules import plain
+from imagebuilder.proof.reading.mounts import FSTAB, NFS, SiteMount, find_mounts
+from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -29,7 +29,7 @@ HELPED = frozenset(
     ("cifs", "smb3", "nfs", "nfs4", "glusterfs", "ceph", "lustre", "davfs", "ntfs-3g", "zfs")
 )
 FUSE = "fuse."
-NFS, SOFT = ("nfs", "nfs4"), frozenset(("soft", "softerr"))
+SOFT = frozenset(("soft", "softerr"))
 # tmpfs(5), size=; a share in percent is that of each node's memory.
 SIZE = re.compile(r"(?<![\w.])size=(?P<count>\d+)(?P<unit>[kKmMgG]?)(?=,|$)")
 SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}

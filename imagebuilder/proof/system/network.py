@@ -15,13 +15,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.commands import options_of
-from imagebuilder.proof.config import TRUE, config_folders, is_false, is_true
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.reading.commands import options_of
+from imagebuilder.proof.reading.config import TRUE, config_folders, is_false, is_true
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 FOLDERS = config_folders("systemd/network")

@@ -16,14 +16,14 @@ from itertools import takewhile
 
 from imagebuilder.elf import MAGIC, Needs
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import find_program
-from imagebuilder.proof.interpreters import INTERPRETER, SHELL, first_line, runs
-from imagebuilder.proof.libraries.prove import search_of
+from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
+from imagebuilder.proof.reading.interpreters import INTERPRETER, SHELL, first_line, runs
+from imagebuilder.proof.reading.libraries import search_of
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.say import some
-from imagebuilder.proof.services.environment import environment_of, expanded, files_of
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.root import Root
 
 KEYS = ("ExecStartPre", "ExecStart")

@@ -11,13 +11,12 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.services.confinement import said_in
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
+from imagebuilder.proof.reading.unit_paths import is_below, unit_paths
 from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import LoadedUnit, Startup
-from imagebuilder.proof.tmpfiles import read_tmpfiles
-from imagebuilder.proof.unit_paths import is_below, unit_paths
 
 NEEDED = (
     "ReadWritePaths", "ReadOnlyPaths", "InaccessiblePaths", "ExecPaths", "NoExecPaths",

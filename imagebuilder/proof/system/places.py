@@ -8,16 +8,16 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.accounts import account_of
-from imagebuilder.proof.clusters.units import site_services
-from imagebuilder.proof.services.environment import Environment, environment_of
+from imagebuilder.proof.reading.accounts import account_of
+from imagebuilder.proof.reading.environment import Environment, environment_of
+from imagebuilder.proof.reading.site import site_services
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.unit_paths import is_below, unit_paths
 from imagebuilder.proof.services.sessions import WHO, session_environment
 from imagebuilder.proof.services.start import appears_later, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.paths import MADE, made_by_tmpfiles
-from imagebuilder.proof.systemd import LoadedUnit, Startup
-from imagebuilder.proof.unit_paths import is_below, unit_paths
 
 # Where a runtime or an interpreter is installed, and what uses it looks nowhere else.
 HOMES = re.compile(

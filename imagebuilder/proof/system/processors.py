@@ -11,13 +11,12 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.numbers import whole
-from imagebuilder.proof.services.environment import MANAGER, environment_of
-from imagebuilder.proof.services.prove import find_loaded
+from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.environment import MANAGER, environment_of
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, read_config
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import LoadedUnit, Startup, read_config
 
 AFFINITY = "CPUAffinity"
 # The highest number that a kernel is built for; N in a list is that of the node.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.prove import prove_clusters
+from imagebuilder.proof.reading.systemd import read_startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.access_list import prove_access_list
@@ -34,7 +35,6 @@ from imagebuilder.proof.system.tunnels import prove_tunnels
 from imagebuilder.proof.system.unread import prove_read
 from imagebuilder.proof.system.upgrades import prove_upgrades
 from imagebuilder.proof.system.variables import prove_variables
-from imagebuilder.proof.systemd import read_startup
 
 # They merge extensions over /usr, /opt and /etc.
 MERGING = frozenset(("systemd-sysext.service", "systemd-confext.service"))

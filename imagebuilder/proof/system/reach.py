@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.accounts import UnitAccount, account_of
-from imagebuilder.proof.services.environment import environment_of, expanded, files_of
+from imagebuilder.proof.reading.accounts import UnitAccount, account_of
+from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
+from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup
 from imagebuilder.proof.services.programs import exempt
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
 
 FOLDERS = ("WorkingDirectory", "ReadWritePaths")
 # Folders of every image, in which nothing is closed to anybody; they would only take time.

@@ -15,13 +15,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import find_program, prefixes_of
-from imagebuilder.proof.interpreters import ENV, PYTHON, behind_env, first_line, runs
 from imagebuilder.proof.privileges.searched import find_programs
-from imagebuilder.proof.services.confinement import said_in
-from imagebuilder.proof.services.environment import environment_of, expanded
-from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
-from imagebuilder.proof.shell import (
+from imagebuilder.proof.reading.environment import environment_of, expanded
+from imagebuilder.proof.reading.interpreters import ENV, PYTHON, behind_env, first_line, runs
+from imagebuilder.proof.reading.shell import (
     BASH,
     MOST_BYTES,
     SHELL,
@@ -30,12 +27,14 @@ from imagebuilder.proof.shell import (
     ShellScript,
     parse_shell,
 )
+from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.units import find_program, prefixes_of
+from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.pythons import PythonScript, prove_python_scripts
 from imagebuilder.proof.system.unread import READ, site_files
 from imagebuilder.proof.system.upgrades import prove_upgrade
-from imagebuilder.proof.systemd import STARTING, LoadedUnit, Startup
 from imagebuilder.root import Root
 
 SHELLS = frozenset(("sh", "dash", "bash"))

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import FOLDERS, find_file, find_unit
-from imagebuilder.proof.config import is_false
+from imagebuilder.proof.reading.config import is_false
+from imagebuilder.proof.reading.systemd import Startup, last_lines
+from imagebuilder.proof.reading.units import FOLDERS, find_file, find_unit
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import Startup, last_lines
 from imagebuilder.root import Root
 
 LOGIND = "systemd-logind.service"

@@ -7,16 +7,15 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import FOLDERS, find_file, template
-from imagebuilder.proof.addresses import is_loopback
-from imagebuilder.proof.cmdline import CMDLINE, KernelWord, kernel_words
+from imagebuilder.proof.reading.addresses import is_loopback
+from imagebuilder.proof.reading.cmdline import CMDLINE, KernelWord, kernel_words
+from imagebuilder.proof.reading.environment import environment_of
+from imagebuilder.proof.reading.systemd import DEFAULT, LoadedUnit, Startup, find_loaded, said_in
+from imagebuilder.proof.reading.units import FOLDERS, find_file, template
 from imagebuilder.proof.say import some
-from imagebuilder.proof.services.confinement import said_in
-from imagebuilder.proof.services.environment import environment_of
-from imagebuilder.proof.services.prove import find_loaded, line_of
+from imagebuilder.proof.services.prove import line_of
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import DEFAULT, LoadedUnit, Startup
 from imagebuilder.recipe.engines import find_engine
 
 MASK = "systemd.mask"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.network import NETWORKD, network_files, read_sections
-from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
 EVERYTHING = frozenset(("0.0.0.0/0", "0/0"))

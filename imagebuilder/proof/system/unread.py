@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.config import PARENTS
+from imagebuilder.proof.reading.config import PARENTS
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import Startup
 
 # Names that people give to what shall not be read.
 SET_ASIDE = re.compile(

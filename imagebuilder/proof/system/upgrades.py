@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.privileges.searched import CRON, SPOOL
 from imagebuilder.proof.privileges.sudo import lines_of
-from imagebuilder.proof.services.confinement import said_in
+from imagebuilder.proof.reading.systemd import STARTING, Startup, said_in
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.systemd import STARTING, Startup
 
 MOST_FIELDS = 100  # of a line of cron; the command is among the first
 HINT = "remove it; to get new packages, lock and build the image again (nightly does both)"

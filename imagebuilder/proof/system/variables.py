@@ -14,14 +14,14 @@ from difflib import get_close_matches
 from functools import cache
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.units import find_program
-from imagebuilder.proof.services.environment import Variable, environment_of
+from imagebuilder.proof.reading.environment import Variable, environment_of
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.services.selectors import EMULATIONS, HINDRANCES, SELECTORS, SHARED
 from imagebuilder.proof.services.sessions import session_environment
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.options import texts_of
-from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import find_engine
 from imagebuilder.root import Root
 

@@ -18,7 +18,7 @@ from imagebuilder.digest import Json
 from imagebuilder.image.types import ImageBoot, ImageWheel, encode_image
 from imagebuilder.process import Completed
 from imagebuilder.proof.libraries.prove import LOAD
-from imagebuilder.proof.python.report import MARK
+from imagebuilder.proof.reading.report import MARK
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root

@@ -19,7 +19,7 @@ from imagebuilder.image.proof import Proof, Question
 from imagebuilder.image.types import Image, encode_image, load_image
 from imagebuilder.proof.prove import image_sandbox, prove
 from imagebuilder.proof.provenance.read import read_provenance
-from imagebuilder.proof.provenance.types import (
+from imagebuilder.proof.reading.provenance import (
     CONTENT,
     METADATA,
     Compared,

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from imagebuilder.digest import Json
-from imagebuilder.proof.kernel.modules import module_name
+from imagebuilder.proof.reading.modules import module_name
 from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.generated import all_files
 from imagebuilder.recipe.load import load_recipe

@@ -11,17 +11,17 @@ import pytest
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.clusters.peers import prove_managers
 from imagebuilder.proof.clusters.slurm import prove_plugins
-from imagebuilder.proof.clusters.units import SiteService
 from imagebuilder.proof.kernel.words import prove_governor
-from imagebuilder.proof.python.environment import Distribution, site_packages
 from imagebuilder.proof.python.installed import prove_requires, prove_search
+from imagebuilder.proof.reading.python import Distribution, site_packages
+from imagebuilder.proof.reading.site import SiteService
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.system.authorities import ends_of
 from imagebuilder.proof.system.mounts import prove_mounts
 from imagebuilder.proof.system.network import prove_order
 from imagebuilder.proof.system.unread import prove_read
-from imagebuilder.proof.systemd import LoadedUnit, Startup
 from tests.unit.proof.trees import KERNEL, Content, Link, Program, make_tree, subject
 
 SITE = "/opt/vllm/lib/python3.13/site-packages"

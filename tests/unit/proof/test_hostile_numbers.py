@@ -12,15 +12,15 @@ import pytest
 from imagebuilder.image.proof import Evidence, Finding, Level, Question, Result
 from imagebuilder.process import Word
 from imagebuilder.proof.access.prove import prove_access
-from imagebuilder.proof.accounts import UnitAccount, account_of, read_accounts
 from imagebuilder.proof.kernel.words import prove_memory, prove_words
-from imagebuilder.proof.numbers import size_of, whole
 from imagebuilder.proof.privileges.accounts import find_accounts
 from imagebuilder.proof.privileges.prove import prove_privileges
 from imagebuilder.proof.prove import MOST_FINDINGS, answer_question, run_in
+from imagebuilder.proof.reading.accounts import UnitAccount, account_of, read_accounts
+from imagebuilder.proof.reading.numbers import size_of, whole
+from imagebuilder.proof.reading.systemd import parse_units
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.system.prove import prove_system
-from imagebuilder.proof.systemd import parse_units
 from imagebuilder.proof.unanswered import REFUSED
 from tests.unit.proof.trees import make_tree, subject
 

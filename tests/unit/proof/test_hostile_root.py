@@ -20,11 +20,11 @@ from imagebuilder.elf import read_elf, read_needs
 from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.database import read_shipped
 from imagebuilder.limited import MOST_READ, UnpackError, map_file, unpack_gz, unpack_xz, unpack_zst
-from imagebuilder.proof.access.udev import read_rules
 from imagebuilder.proof.clusters.slurm import SETTING
 from imagebuilder.proof.code.prove import INTEL, read_content
-from imagebuilder.proof.kernel.modules import read_module
 from imagebuilder.proof.privileges.sudo import find_rules
+from imagebuilder.proof.reading.modules import read_module
+from imagebuilder.proof.reading.udev import read_rules
 from imagebuilder.proof.services.sessions import ASSIGNMENT, session_environment
 from imagebuilder.proof.system.firewall import DROPS
 from imagebuilder.proof.system.named import LIBRARY

@@ -12,8 +12,8 @@ from imagebuilder.image.proof import Finding, Level
 from imagebuilder.process import Completed
 from imagebuilder.proof.access.prove import UDEVADM, prove_rules
 from imagebuilder.proof.libraries.prove import prove_loads
+from imagebuilder.proof.reading.environment import Variable
 from imagebuilder.proof.services.devices import SEARCH, prove_search
-from imagebuilder.proof.services.environment import Variable
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.accounts import prove_greetings
 from imagebuilder.proof.system.openssl import OPENSSL, prove_openssl

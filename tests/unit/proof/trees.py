@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.image.types import ImageLayer, ImageWheel
 from imagebuilder.process import Completed
-from imagebuilder.proof.provenance.types import Provenance
+from imagebuilder.proof.reading.provenance import Provenance
 from imagebuilder.proof.subject import Subject, no_provenance
 from imagebuilder.recipe.engines import Engines, load_engines
 from imagebuilder.recipe.expectations import Expectations

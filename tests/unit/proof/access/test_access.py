@@ -12,9 +12,9 @@ import pytest
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.access.memlock import memlock_of, read_memlock
 from imagebuilder.proof.access.prove import prove_access
-from imagebuilder.proof.access.udev import node_of
-from imagebuilder.proof.access.units import drop_ins, find_unit
-from imagebuilder.proof.accounts import read_accounts
+from imagebuilder.proof.reading.accounts import read_accounts
+from imagebuilder.proof.reading.udev import node_of
+from imagebuilder.proof.reading.units import drop_ins, find_unit
 from imagebuilder.recipe.expectations import (
     Device,
     Expectations,

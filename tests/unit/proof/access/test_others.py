@@ -9,8 +9,8 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.access import others
-from imagebuilder.proof.accounts import read_accounts
-from imagebuilder.proof.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.accounts import read_accounts
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.expectations import Device, Expectations, Service
 from tests.fixtures.elf import make_elf
 from tests.unit.proof.trees import Content, make_tree, subject

@@ -10,7 +10,7 @@ import pytest
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.clusters.peers import prove_clocks
 from imagebuilder.proof.clusters.prove import prove_clusters
-from imagebuilder.proof.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from tests.unit.proof.trees import Content, Sandbox, make_tree, subject
 
 GEFORCE = ("10de:2b85", "GeForce RTX 5090", "sm_120")

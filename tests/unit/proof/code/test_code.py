@@ -12,9 +12,9 @@ import pytest
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.code.prove import prove_code
-from imagebuilder.proof.code.types import CodeFile, CodeObject, Form, in_order
 from imagebuilder.proof.facts import FileFacts
-from imagebuilder.proof.kernel.modules import ModuleReader
+from imagebuilder.proof.reading.code import CodeFile, CodeObject, Form, in_order
+from imagebuilder.proof.reading.modules import ModuleReader
 from imagebuilder.proof.subject import RootReader
 from imagebuilder.recipe.expectations import Code, Expectations
 from tests.fixtures.elf import (

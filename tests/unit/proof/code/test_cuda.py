@@ -12,7 +12,7 @@ import zstandard
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.code.cuda import cubin_target, serves
 from imagebuilder.proof.code.prove import prove_code
-from imagebuilder.proof.code.types import CodeObject, Form
+from imagebuilder.proof.reading.code import CodeObject, Form
 from imagebuilder.recipe.expectations import Code, Expectations
 from tests.fixtures.elf import (
     INTELGT,

@@ -12,7 +12,7 @@ import pytest
 from imagebuilder.image.proof import Finding
 from imagebuilder.process import Completed
 from imagebuilder.proof.fallback.prove import prove_fallback
-from imagebuilder.proof.python.report import MARK
+from imagebuilder.proof.reading.report import MARK
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine, PythonWorks
 from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree, warnings
 from tests.unit.proof.trees import subject as make_subject

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.kernel.modules import Kernel, Module, ModuleReader, read_module
 from imagebuilder.proof.kernel.prove import prove_kernel
-from imagebuilder.proof.kernel.settings import read_settings
+from imagebuilder.proof.reading.modprobe import read_settings
+from imagebuilder.proof.reading.modules import Kernel, Module, ModuleReader, read_module
 from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware

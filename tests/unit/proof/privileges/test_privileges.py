@@ -24,7 +24,7 @@ from imagebuilder.proof.privileges.searched import (
 )
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
-from imagebuilder.proof.provenance.types import Provenance, Trace, TraceKind
+from imagebuilder.proof.reading.provenance import Provenance, Trace, TraceKind
 from imagebuilder.recipe.types import Grants
 from imagebuilder.root import Root
 from tests.unit.proof.trees import Content, Program, Sandbox, at, make_tree, subject

@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.provenance.prove import MOST_PATHS, prove_provenance
-from imagebuilder.proof.provenance.types import CONTENT, METADATA, Provenance, Trace, TraceKind
+from imagebuilder.proof.reading.provenance import CONTENT, METADATA, Provenance, Trace, TraceKind
 from tests.unit.proof.provenance.chain import BASE, PACKAGES, SITE
 from tests.unit.proof.trees import subject
 

@@ -11,8 +11,9 @@ import pytest
 
 from imagebuilder.families.shipped import Checksum
 from imagebuilder.proof.provenance.history import LayerHistory
-from imagebuilder.proof.provenance.read import Placed, find_placed, trace_all, trace_path, walk_root
-from imagebuilder.proof.provenance.types import (
+from imagebuilder.proof.provenance.read import Placed, find_placed, trace_all, trace_path
+from imagebuilder.proof.reading.entries import walk_root
+from imagebuilder.proof.reading.provenance import (
     CONTENT,
     METADATA,
     Compared,

@@ -12,7 +12,7 @@ from imagebuilder.families.apt.family import APT
 from imagebuilder.image.sbom import SbomSubject, render_sbom
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.proof.provenance.sbom import FileSums, add_files, sums_of
-from imagebuilder.proof.provenance.types import CONTENT, Trace, TraceKind
+from imagebuilder.proof.reading.provenance import CONTENT, Trace, TraceKind
 
 PACKAGE = LockedPackage("hello", "2.10-3", "amd64", "ab" * 32, 100, "p/hello.deb", "main")
 SUBJECT = SbomSubject("demo", "1", "digest", 0, APT, "debian", "trixie")

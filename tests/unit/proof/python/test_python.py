@@ -12,9 +12,9 @@ import pytest
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.process import TIMED_OUT, Completed, Word, run
-from imagebuilder.proof.python.environment import PROGRAM, EnginePlatform, read_environment
 from imagebuilder.proof.python.prove import prove_python, runs_forward, runs_natively
-from imagebuilder.proof.python.report import MARK
+from imagebuilder.proof.reading.python import PROGRAM, EnginePlatform, read_environment
+from imagebuilder.proof.reading.report import MARK
 from imagebuilder.recipe.expectations import Expectations, PythonWorks
 from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree, warnings
 from tests.unit.proof.trees import subject as make_subject

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Finding, Level
-from imagebuilder.proof.provenance.types import Provenance, Trace, TraceKind
+from imagebuilder.proof.reading.provenance import Provenance, Trace, TraceKind
 from imagebuilder.proof.secrets.places import KINDS
 from imagebuilder.proof.secrets.prove import MOST_BYTES, prove_secrets
 from imagebuilder.recipe.types import AllowedSecret

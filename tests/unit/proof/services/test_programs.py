@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.services.environment import Variable
+from imagebuilder.proof.reading.environment import Variable
+from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.services.programs import (
     prove_caches,
     prove_executable,
     prove_readiness,
     prove_watchdog,
 )
-from imagebuilder.proof.systemd import LoadedUnit
 from imagebuilder.root import Root
 from tests.fixtures.elf import LOADER, make_elf
 from tests.unit.proof.trees import Content, Link, Program, faults, make_tree

@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.access.units import UnitSettings
+from imagebuilder.proof.reading.environment import Variable, assignments, expanded, remarks
+from imagebuilder.proof.reading.unit_paths import UnitPath, unit_paths
+from imagebuilder.proof.reading.units import UnitSettings
 from imagebuilder.proof.services.confinement import covers
 from imagebuilder.proof.services.devices import prove_selection
-from imagebuilder.proof.services.environment import Variable, assignments, expanded, remarks
 from imagebuilder.proof.services.selectors import target_of
-from imagebuilder.proof.unit_paths import UnitPath, unit_paths
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.commands import CommandLine
+from imagebuilder.proof.reading.commands import CommandLine
+from imagebuilder.proof.reading.environment import Variable
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.devices import (
     prove_interfaces,
@@ -17,7 +19,6 @@ from imagebuilder.proof.services.devices import (
     prove_search,
     prove_selection,
 )
-from imagebuilder.proof.services.environment import Variable
 from imagebuilder.proof.services.hosts import prove_hosts
 from imagebuilder.proof.services.models import CLEANING, prove_model
 from imagebuilder.proof.services.prove import line_of
@@ -36,7 +37,6 @@ from imagebuilder.proof.services.start import (
     prove_lines,
     prove_program,
 )
-from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import EngineKind, find_engine, load_engines
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.model_engine import EngineModel, WordsModel

@@ -12,9 +12,9 @@ import pytest
 from imagebuilder.families.shipped import Checksum, ChecksumKind, ShippedFile
 from imagebuilder.image.proof import Level
 from imagebuilder.image.types import ImageLayer
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.helpers import prove_helpers
-from imagebuilder.proof.systemd import LoadedUnit, Startup
 from tests.unit.proof.trees import Content, Link, make_tree, subject
 
 SERVER, SESSION, AUTH = "/usr/sbin/served", "/usr/lib/serve/session", "/usr/lib/serve/auth"

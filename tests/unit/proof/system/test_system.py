@@ -15,6 +15,7 @@ from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Level
 from imagebuilder.image.types import ImageLayer
 from imagebuilder.process import Completed
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.accounts import (
     prove_accounts,
@@ -41,7 +42,6 @@ from imagebuilder.proof.system.start import (
     prove_stopped,
     starts_otherwise,
 )
-from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.root import Root
 from tests.images import packages_of
 from tests.unit.proof.trees import (

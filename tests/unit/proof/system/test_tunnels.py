@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.system.network import NETWORKD
 from imagebuilder.proof.system.tunnels import prove_tunnels
-from imagebuilder.proof.systemd import Startup
 from tests.unit.proof.trees import make_tree
 
 NETDEV = "/etc/systemd/network/50-wg0.netdev"

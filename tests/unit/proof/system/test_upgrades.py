@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.scripts import prove_scripts
 from imagebuilder.proof.system.upgrades import prove_upgrades
-from imagebuilder.proof.systemd import LoadedUnit, Startup
 from tests.unit.proof.trees import Content, Link, Program, make_tree, subject
 
 UNIT = "/etc/systemd/system/a.service"

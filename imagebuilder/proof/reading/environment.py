@@ -8,14 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.cmdline import CMDLINE, kernel_words
-from imagebuilder.proof.quotes import unquoted
+from imagebuilder.proof.reading.cmdline import CMDLINE, kernel_words
+from imagebuilder.proof.reading.quotes import unquoted
+from imagebuilder.proof.reading.systemd import LoadedUnit, read_config
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import LoadedUnit, read_config
 from imagebuilder.root import Root
 
 MANAGER = "systemd/system.conf"
 SET = "systemd.setenv"
+REMOVE = "remove that variable where it is set"
+# Of Gloo, NCCL, RCCL, TensorPipe and UCX.
+INTERFACE = r"\w+_SOCKET_IFNAME|UCX_NET_DEVICES"
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 # Names of variables; systemd ignores lines with others (env_name_is_valid()).
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

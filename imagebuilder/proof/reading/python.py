@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from imagebuilder.decode import decode_box, parse_object
 from imagebuilder.errors import InputError
 from imagebuilder.process import Completed
-from imagebuilder.proof.python.report import MARK
+from imagebuilder.proof.reading.report import MARK
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 

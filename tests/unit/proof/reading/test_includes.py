@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from imagebuilder.proof.includes import MOST_LEVELS, read_including
-from imagebuilder.proof.libraries.search import configured
 from imagebuilder.proof.privileges.sudo import read_sudoers
+from imagebuilder.proof.reading.includes import MOST_LEVELS, read_including
+from imagebuilder.proof.reading.libraries import configured
 from imagebuilder.proof.system.access_list import asking
 from tests.unit.proof.trees import Content, make_tree
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from imagebuilder.proof.addresses import host_of, is_local, is_loopback
-from imagebuilder.proof.config import is_false, is_true
+from imagebuilder.proof.reading.addresses import host_of, is_local, is_loopback
+from imagebuilder.proof.reading.config import is_false, is_true
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.config import config_files, config_folders
-from imagebuilder.proof.kernel.modules import plain
+from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.config import config_files, config_folders
+from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.subject import Subject
 
 FOLDERS = config_folders("modprobe.d")
+LOADED = config_folders("modules-load.d")
+ON_CMDLINE = ("modules_load", "modules-load", "rd.modules_load", "rd.modules-load")
 # A command that runs instead of loading a module loads it only with one of these.
 LOADS = re.compile(r"\b(modprobe|insmod)\b")
 
@@ -91,3 +93,14 @@ def parse_config(subject: Subject) -> tuple[tuple[str, str], ...]:
             if line.strip() and not line.lstrip().startswith("#"):
                 found.append((path, " ".join(line.split())))
     return tuple(found)
+
+
+def requested(subject: Subject) -> Iterator[tuple[str, Evidence]]:
+    """Each name, as it is written, of modules-load.d(5) and the command line."""
+    for path in config_files(subject.root, LOADED, ".conf"):
+        for line in map(str.strip, subject.root.text(path).splitlines()):
+            if line and line[0] not in "#;":
+                yield line, Evidence(path, said=line)
+    for word in kernel_words(subject.cmdline):
+        if word.key in ON_CMDLINE:
+            yield from ((name, word.evidence) for name in word.value.split(",") if name)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.cmdline import kernel_words
+from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.systemd import read_config
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import read_config
 
 ON_CMDLINE = "sysctl."
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from imagebuilder.proof.access.nodes import FAMILIES, find_family, opened_by
+from imagebuilder.proof.reading.nodes import FAMILIES, find_family, opened_by
 
 
 def test_every_beginning_is_found() -> None:

@@ -7,7 +7,7 @@ from time import process_time
 
 import pytest
 
-from imagebuilder.proof.shell import MOST_BYTES, MOST_DOCUMENTS, Consequence, parse_shell
+from imagebuilder.proof.reading.shell import MOST_BYTES, MOST_DOCUMENTS, Consequence, parse_shell
 
 EXPECTED, IGNORED, ENDS = Consequence.EXPECTED, Consequence.IGNORED, Consequence.ENDS
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.config import is_false
+from imagebuilder.proof.reading.config import is_false
 
 CMDLINE = "/proc/cmdline"
 

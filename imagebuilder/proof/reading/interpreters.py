@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import dropwhile
 
+from imagebuilder.proof.reading.units import find_program
 from imagebuilder.root import Root
 
 SHELL, PYTHON = re.compile(r"(ba|da|k|z)?sh"), re.compile(r"python[\d.]*")
@@ -16,6 +17,7 @@ INTERPRETER = re.compile(
     rf"{SHELL.pattern}|{PYTHON.pattern}|(perl|ruby|node|lua)[\d.]*|env|java|busybox"
 )
 ENV = "env"
+EXECUTABLE = 0o111
 FIRST_LINE = 256  # bytes that the kernel reads of it (BINPRM_BUF_SIZE)
 MOST_BYTES = 1 << 20
 
@@ -50,3 +52,17 @@ def texts_of(root: Root, words: Sequence[str]) -> Iterator[str]:
     content = root.map(words[0]) if words and words[0].startswith("/") else None
     if first_line(content):
         yield bytes((content or b"")[:MOST_BYTES]).decode(errors="replace")
+
+
+def cannot_run(root: Root, program: str) -> str:
+    """Why a program of a unit cannot be run, "" if it can."""
+    found = find_program(root, program)
+    host = root.host(found) if found else None
+    if host is None:
+        return "which is not in the image"
+    if not host.stat().st_mode & EXECUTABLE:
+        return "which is not executable"
+    for name in first_line(root.map(found))[:1]:
+        if not root.is_file(name):
+            return f"whose interpreter {name} is not in the image"
+    return ""

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from imagebuilder.elf import AARCH64, X86_64, Needs, read_needs
-from imagebuilder.proof.includes import read_including
+from imagebuilder.proof.reading.includes import read_including
+from imagebuilder.proof.reading.quotes import split_words
+from imagebuilder.proof.reading.units import FOLDERS, Unit, find_unit
+from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
 # ld.so loads nothing below these; other questions check modules and firmware (some are ELF files).
@@ -180,3 +184,26 @@ def configured(root: Root, first: str = CONFIG) -> Iterator[tuple[str, str]]:
     for path, number, (word, *_) in read_including(first, lines_of, included):
         if word.startswith("/"):
             yield word, f"{path}:{number}"
+
+
+def search_of(subject: Subject) -> Search:
+    return subject.once(make_search)
+
+
+def make_search(subject: Subject) -> Search:
+    return Search(read_files(subject.root), first=tuple(searched_folders(subject)))
+
+
+def searched_folders(subject: Subject) -> Iterator[str]:
+    """The folders that services search for libraries before all others (LD_LIBRARY_PATH)."""
+    for unit in services_in(subject):
+        for line in unit.every("Environment"):
+            with suppress(ValueError):  # systemd ignores such a line
+                for name, _, value in (word.partition("=") for word in split_words(line)):
+                    if name == "LD_LIBRARY_PATH":
+                        yield from (each for each in value.split(":") if each.startswith("/"))
+
+
+def services_in(subject: Subject) -> Iterator[Unit]:
+    names = (n for folder in FOLDERS for n in subject.root.names(folder) if n.endswith(".service"))
+    yield from filter(None, (find_unit(subject.root, name) for name in dict.fromkeys(names)))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from imagebuilder.proof.config import config_files, config_folders
+from imagebuilder.proof.reading.config import config_files, config_folders
 from imagebuilder.proof.subject import Subject
 
 FOLDERS = config_folders("tmpfiles.d")

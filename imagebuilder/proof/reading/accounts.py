@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from imagebuilder.proof.access.units import UnitSettings
-from imagebuilder.proof.numbers import whole
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.units import UnitSettings
 from imagebuilder.root import Root
 
 PASSWD, SHADOW, GROUP = "/etc/passwd", "/etc/shadow", "/etc/group"

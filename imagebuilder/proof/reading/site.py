@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.commands import CommandLine, command_of
-from imagebuilder.proof.services.environment import Environment, environment_of
+from imagebuilder.proof.reading.commands import CommandLine, command_of
+from imagebuilder.proof.reading.environment import Environment, environment_of
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import find_engine
 
 

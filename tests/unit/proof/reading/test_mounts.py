@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.access.udev import read_rules
-from imagebuilder.proof.kernel.settings import config_lines
-from imagebuilder.proof.mounts import find_mounts
+from imagebuilder.proof.reading.modprobe import config_lines
+from imagebuilder.proof.reading.mounts import find_mounts
+from imagebuilder.proof.reading.sysctl import read_sysctl
+from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
+from imagebuilder.proof.reading.udev import read_rules
 from imagebuilder.proof.services.start import appears_later
-from imagebuilder.proof.sysctl import read_sysctl
-from imagebuilder.proof.tmpfiles import read_tmpfiles
 from tests.unit.proof.trees import Content, Sandbox, make_tree, subject
 
 UNIT, DROP_IN = "/etc/systemd/system/models.mount", "/etc/systemd/system/models.mount.d/a.conf"

@@ -12,13 +12,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from imagebuilder.proof.access.nodes import NVIDIA, find_family
-from imagebuilder.proof.cmdline import CMDLINE, kernel_words
-from imagebuilder.proof.config import config_files, config_folders
-from imagebuilder.proof.kernel.modules import CLASSES
-from imagebuilder.proof.kernel.settings import config_lines
+from imagebuilder.proof.reading.cmdline import CMDLINE, kernel_words
+from imagebuilder.proof.reading.config import config_files, config_folders
+from imagebuilder.proof.reading.modprobe import config_lines
+from imagebuilder.proof.reading.modules import CLASSES
+from imagebuilder.proof.reading.nodes import NVIDIA, find_family
+from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.tmpfiles import read_tmpfiles
 from imagebuilder.recipe.chip import Chip
 
 RULES = config_folders("udev/rules.d")

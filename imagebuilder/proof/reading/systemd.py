@@ -9,15 +9,17 @@ the builder's command line with the image's.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.access.units import FOLDERS, UnitSettings
-from imagebuilder.proof.numbers import whole
-from imagebuilder.proof.quotes import unquoted
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.quotes import unquoted
+from imagebuilder.proof.reading.units import FOLDERS, UnitSettings, service_lines
 from imagebuilder.proof.subject import Subject
+from imagebuilder.root import Root
 
 SYSTEMD = "/usr/lib/systemd/systemd"
 DEFAULT, SLICE = "default.target", "system.slice"
@@ -39,6 +41,8 @@ CYCLE = re.compile(r"Found (ordering cycle|dependency on)")
 FILE = re.compile(r"# (/\S+\.conf)")
 # The keys of programs that a start of a service runs.
 STARTING = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost")
+SERVER_FAMILIES = ("AF_INET", "AF_INET6")
+LOADED = "loaded"
 WANTING = ("WantedBy", "RequiredBy", "UpheldBy")
 DROPPED = re.compile(r"Job (?P<unit>\S+)/\w+ deleted to break ordering cycle")
 
@@ -225,3 +229,42 @@ def parse_log(text: str) -> tuple[frozenset[str], dict[str, str], tuple[Complain
         elif where:
             complaints.setdefault(Complaint(where, what))
     return frozenset(jobs), dropped, tuple(complaints)
+
+
+def find_loaded(startup: Startup, name: str) -> LoadedUnit | None:
+    """The unit, or an instance of the template; None if systemd could not load it."""
+    begin, _, end = name.partition("@.")
+    unit = startup.units.get(name) or next(
+        (u for n, u in startup.units.items() if end and n.startswith(f"{begin}@")), None
+    )
+    return unit if unit and unit.state == LOADED else None
+
+
+def said_in(root: Root, unit: LoadedUnit, key: str) -> Evidence:
+    """The last line of the unit's files that sets a key."""
+    for path in reversed(unit.paths):
+        for line in reversed(root.text(path).splitlines()):
+            if line.partition("=")[0].strip() == key:
+                return Evidence(path, said=line.strip())
+    value = " ".join(unit.every(key))
+    return Evidence(unit.paths[0] if unit.paths else posixpath.sep, said=f"{key}={value}")
+
+
+def address_families(root: Root, unit: LoadedUnit) -> set[str] | None:
+    """The families that RestrictAddressFamilies= allows, None without it.
+
+    It is read from the files, because systemd's dump does not have it.
+    """
+    families: set[str] | None = None
+    for path in unit.paths:
+        for key, value in service_lines(root.text(path)):
+            if key != "RestrictAddressFamilies":
+                continue
+            words = set(value.lstrip("~").split())
+            if not value:
+                families = None
+            elif value.startswith("~"):
+                families = (families if families is not None else set(SERVER_FAMILIES)) - words
+            else:
+                families = (families or set()) | (words - {"none"})
+    return families

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.access.units import FOLDERS, drop_ins
+from imagebuilder.proof.reading.units import FOLDERS, drop_ins
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
 FSTAB = "/etc/fstab"
+NFS = ("nfs", "nfs4")
 SETTING = re.compile(r"^(What|Where|Type|Options)\s*=\s*(.*?)\s*$", re.MULTILINE)
 
 

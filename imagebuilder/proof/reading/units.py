@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from imagebuilder.proof.access.nodes import find_family
-from imagebuilder.proof.config import config_files, config_folders, is_true
-from imagebuilder.proof.quotes import unquoted
+from imagebuilder.proof.reading.config import config_files, config_folders, is_true
+from imagebuilder.proof.reading.nodes import find_family
+from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.root import Root
 
 FOLDERS = config_folders("systemd/system")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.access.units import prefixes_of
-from imagebuilder.proof.commands import options_of, without
-from imagebuilder.proof.systemd import LoadedUnit
+from imagebuilder.proof.reading.commands import options_of, without
+from imagebuilder.proof.reading.systemd import LoadedUnit
+from imagebuilder.proof.reading.units import prefixes_of
 from tests.unit.proof.trees import make_tree
 
 UNIT = "/etc/systemd/system/a.service"

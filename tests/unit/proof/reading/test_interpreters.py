@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.interpreters import (
+from imagebuilder.proof.reading.interpreters import (
     INTERPRETER,
     PYTHON,
     SHELL,

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from imagebuilder.proof.reading.systemd import LoadedUnit
+from imagebuilder.proof.reading.unit_paths import UnitPath, is_below, unit_paths
 from imagebuilder.proof.services.confinement import hidden_by
 from imagebuilder.proof.services.start import hiding
-from imagebuilder.proof.systemd import LoadedUnit
-from imagebuilder.proof.unit_paths import UnitPath, is_below, unit_paths
 
 
 def unit(**values: str) -> LoadedUnit:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.proof.access.units import UnitSettings
+from imagebuilder.proof.reading.units import UnitSettings
 
 OPTIONAL = "-"  # a path that may be missing
 PREFIXES = "-+"  # and + for one below the unit's own root

@@ -8,11 +8,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.quotes import unquoted
-from imagebuilder.proof.services.environment import Environment, expanded
-from imagebuilder.proof.systemd import LoadedUnit
+from imagebuilder.proof.reading.environment import Environment, expanded
+from imagebuilder.proof.reading.quotes import unquoted
+from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.recipe.model_engine import SettingModel
 
+GUARDS = ("ExecCondition", "ExecStartPre")
+# Programs that check files such as the model, but not devices.
+PLAIN = frozenset(("test", "[", "true", "mkdir", "sleep", "rm", "ln", "install", "chown"))
 # Not a value: values may be negative numbers.
 ANOTHER = re.compile(r"-[-A-Za-z].*", re.DOTALL)
 

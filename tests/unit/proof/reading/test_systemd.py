@@ -3,7 +3,13 @@
 
 from __future__ import annotations
 
-from imagebuilder.proof.systemd import Complaint, LoadedUnit, Startup, parse_log, parse_units
+from imagebuilder.proof.reading.systemd import (
+    Complaint,
+    LoadedUnit,
+    Startup,
+    parse_log,
+    parse_units,
+)
 
 DUMP = """\
 \t→ Unit graphical.target:
