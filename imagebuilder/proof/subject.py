@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Protocol, TypeVar, cast
 
 from imagebuilder.families.protocol import Family
@@ -153,3 +153,13 @@ class Subject:
     def shipped(self) -> Mapping[str, ShippedFile]:
         """What the root's packages ship, by path."""
         return self.family.shipped_files(self.root)
+
+
+def once(read: Callable[[Subject], T]) -> Callable[[Subject], T]:
+    """A reader that is run once for all questions (Subject.once())."""
+
+    @wraps(read)
+    def shared(subject: Subject) -> T:
+        return subject.once(read)
+
+    return shared

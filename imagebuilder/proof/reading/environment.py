@@ -11,7 +11,7 @@ from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.cmdline import CMDLINE, kernel_words
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.systemd import LoadedUnit, read_config
-from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root
 
 MANAGER = "systemd/system.conf"
@@ -48,7 +48,7 @@ def environment_of(subject: Subject, unit: LoadedUnit) -> dict[str, Variable]:
     In systemd's order: the defaults of all services, variables passed on from the kernel's command
     line, Environment=, the files.  UnsetEnvironment= removes from all of these.
     """
-    found = dict(subject.once(defaults))
+    found = dict(defaults(subject))
     words = {word.key: word.value for word in kernel_words(subject.cmdline) if "=" in word.text}
     found |= {n: Variable(words[n], CMDLINE) for n in unit.words("PassEnvironment") if n in words}
     for value in unit.every("Environment"):
@@ -61,6 +61,7 @@ def environment_of(subject: Subject, unit: LoadedUnit) -> dict[str, Variable]:
     return {n: v for n, v in found.items() if n not in gone and f"{n}={v.value}" not in gone}
 
 
+@once
 def defaults(subject: Subject) -> dict[str, Variable]:
     """DefaultEnvironment= of systemd-system.conf(5), and systemd.setenv= of the command line."""
     found: dict[str, Variable] = {}

@@ -12,7 +12,7 @@ from imagebuilder.elf import AARCH64, X86_64, Needs, read_needs
 from imagebuilder.proof.reading.includes import read_including
 from imagebuilder.proof.reading.quotes import split_words
 from imagebuilder.proof.reading.units import FOLDERS, Unit, find_unit
-from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root
 
 # ld.so loads nothing below these; other questions check modules and firmware (some are ELF files).
@@ -186,11 +186,8 @@ def configured(root: Root, first: str = CONFIG) -> Iterator[tuple[str, str]]:
             yield word, f"{path}:{number}"
 
 
+@once
 def search_of(subject: Subject) -> Search:
-    return subject.once(make_search)
-
-
-def make_search(subject: Subject) -> Search:
     return Search(read_files(subject.root), first=tuple(searched_folders(subject)))
 
 

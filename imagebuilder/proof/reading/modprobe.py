@@ -11,7 +11,7 @@ from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.config import config_files, config_folders
 from imagebuilder.proof.reading.modules import plain
-from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.subject import Subject, once
 
 FOLDERS = config_folders("modprobe.d")
 LOADED = config_folders("modules-load.d")
@@ -81,12 +81,9 @@ def read_settings(subject: Subject) -> ModuleSettings:
     return ModuleSettings(blacklisted, never, instead, off, nomodeset)
 
 
+@once
 def config_lines(subject: Subject) -> tuple[tuple[str, str], ...]:
     """(file, line) of the effective configuration, continued lines joined, without comments."""
-    return subject.once(parse_config)
-
-
-def parse_config(subject: Subject) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     for path in config_files(subject.root, FOLDERS, ".conf"):
         for line in subject.root.text(path).replace("\\\n", " ").splitlines():

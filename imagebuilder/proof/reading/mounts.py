@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.units import FOLDERS, drop_ins
-from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root
 
 FSTAB = "/etc/fstab"
@@ -38,12 +38,9 @@ class SiteMount:
         return Evidence(self.path, said=self.line)
 
 
+@once
 def find_mounts(subject: Subject) -> tuple[SiteMount, ...]:
     """The mounts of fstab(5) and of units, with the unit's drop-ins."""
-    return subject.once(all_mounts)
-
-
-def all_mounts(subject: Subject) -> tuple[SiteMount, ...]:
     return tuple(read_mounts(subject.root))
 
 

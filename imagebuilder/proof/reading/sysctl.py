@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.systemd import read_config
-from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.subject import Subject, once
 
 ON_CMDLINE = "sysctl."
 
@@ -22,12 +22,9 @@ class KernelSetting:
     where: Evidence
 
 
+@once
 def read_sysctl(subject: Subject) -> Mapping[str, KernelSetting]:
     """The settings by name, with dots; later lines override earlier ones."""
-    return subject.once(parse_sysctl)
-
-
-def parse_sysctl(subject: Subject) -> Mapping[str, KernelSetting]:
     found: dict[str, KernelSetting] = {}
     for line in read_config(subject, "sysctl.d"):
         name = line.key.lstrip("-").replace("/", ".")

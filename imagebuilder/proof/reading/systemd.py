@@ -18,7 +18,7 @@ from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.units import FOLDERS, UnitSettings, service_lines
-from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root
 
 SYSTEMD = "/usr/lib/systemd/systemd"
@@ -140,12 +140,9 @@ def last_lines(subject: Subject, name: str) -> dict[str, ConfigLine]:
     return {line.key: line for line in read_config(subject, name)}
 
 
+@once
 def read_startup(subject: Subject) -> Startup | None:
     """What systemd reports, without units if it failed; None for a root without systemd."""
-    return subject.once(parse_startup)
-
-
-def parse_startup(subject: Subject) -> Startup | None:
     if not subject.root.is_file(SYSTEMD):
         return None
     names = dict.fromkeys((DEFAULT, *subject.expectations.units, SLICE, *enabled(subject)))

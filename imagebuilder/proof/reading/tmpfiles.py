@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from imagebuilder.proof.reading.config import config_files, config_folders
-from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.subject import Subject, once
 
 FOLDERS = config_folders("tmpfiles.d")
 OCTAL = re.compile("[0-7]{3,4}")
@@ -33,12 +33,9 @@ class TmpfilesLine:
     age: str = ""
 
 
+@once
 def read_tmpfiles(subject: Subject) -> tuple[TmpfilesLine, ...]:
     """Every line in effect, in the order in which the files are read."""
-    return subject.once(parse_tmpfiles)
-
-
-def parse_tmpfiles(subject: Subject) -> tuple[TmpfilesLine, ...]:
     found: list[TmpfilesLine] = []
     for place in config_files(subject.root, FOLDERS, ".conf"):
         for line in subject.root.text(place).splitlines():

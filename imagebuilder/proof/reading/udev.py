@@ -18,7 +18,7 @@ from imagebuilder.proof.reading.modprobe import config_lines
 from imagebuilder.proof.reading.modules import CLASSES
 from imagebuilder.proof.reading.nodes import NVIDIA, find_family
 from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
-from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.subject import Subject, once
 from imagebuilder.recipe.chip import Chip
 
 RULES = config_folders("udev/rules.d")
@@ -188,12 +188,9 @@ def at_boot(subject: Subject, path: str) -> DeviceAccess | None:
     return found
 
 
+@once
 def read_rules(subject: Subject) -> tuple[UdevRule, ...]:
     """Every rule in effect, in udev's order: by the names of the files, wherever they are."""
-    return subject.once(parse_rules)
-
-
-def parse_rules(subject: Subject) -> tuple[UdevRule, ...]:
     found: list[UdevRule] = []
     for path in config_files(subject.root, RULES, ".rules"):
         # A masked one links to /dev/null, which is not a regular file and has no text.

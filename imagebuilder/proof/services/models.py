@@ -14,8 +14,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import EngineKind
 
 CLEANING = "systemd-tmpfiles-clean.timer"
-# Types of lines whose age counts, and those that keep what is below them (tmpfiles.d(5)).
-AGING, KEEPING = "dDevqQC", "xX"
+AGING = "dDevqQC"  # types of lines whose age counts (tmpfiles.d(5))
 
 
 def prove_model(

@@ -14,7 +14,6 @@ from imagebuilder.proof.reading.numbers import whole
 
 # A list whose first entry is not a device: NVIDIA and AMD ignore everything after an invalid index.
 NONE_FIRST = r"\s*(-\d.*|none|None|NoDevFiles|[^\w\s-].*)"
-NUMBERS = r"\s*\d+(\s*,\s*\d+)*\s*"
 
 
 @dataclass(frozen=True)
