@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration files in folders of which an earlier one overrides a later one, file by file, and
-the words in them that mean yes and no.
-"""
+"""Configuration files: which of them count, and the assignments in those of systemd."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 
 from imagebuilder.root import Root
 
@@ -28,11 +27,31 @@ def config_folders(name: str) -> tuple[str, ...]:
     return tuple(f"{parent}/{name}" for parent in PARENTS)
 
 
-def config_files(root: Root, folders: Iterable[str], ending: str) -> list[str]:
-    """The effective files by name; one in an earlier folder overrides its namesakes."""
+def config_files(
+    root: Root,
+    folders: Iterable[str],
+    ending: str,
+    names: Callable[[Root, str], Iterable[str]] = Root.names,
+) -> list[str]:
+    """The effective files by name; one in an earlier folder overrides its namesakes.
+
+    `names` are those in a folder.
+    """
     chosen: dict[str, str] = {}
     for folder in folders:
-        for name in root.names(folder):
+        for name in names(root, folder):
             if name.endswith(ending):
                 chosen.setdefault(name, f"{folder}/{name}")
     return [path for _, path in sorted(chosen.items())]
+
+
+def assignments(text: str) -> Iterator[tuple[str, str, str]]:
+    """(section, key, value) of every assignment, continued lines joined (systemd.syntax(7))."""
+    section = ""
+    joined = re.sub(r"\\\n([#;].*\n)*", " ", text)
+    for line in (line.strip() for line in joined.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1]
+        elif "=" in line and line[0] not in "#;":
+            key, _, value = line.partition("=")
+            yield section, key.strip(), value.strip()

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from imagebuilder.image.proof import Evidence
+from imagebuilder.proof.reading.config import assignments
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.units import FOLDERS, UnitSettings, service_lines
@@ -38,7 +39,7 @@ JOB = re.compile(r"Installed new job (?P<unit>\S+)/start as \d+")
 BEGINS = re.compile(r"Creating (?P<unit>\S+)/start job")
 CYCLE = re.compile(r"Found (ordering cycle|dependency on)")
 # A file's name before its content, in what `cat-config` prints.
-FILE = re.compile(r"# (/\S+\.conf)")
+FILE = re.compile(r"^# (/\S+\.conf)$", re.MULTILINE)
 # The keys of programs that a start of a service runs.
 STARTING = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost")
 SERVER_FAMILIES = ("AF_INET", "AF_INET6")
@@ -123,16 +124,11 @@ def read_config(subject: Subject, name: str) -> Iterator[ConfigLine]:
     """The assignments of a file such as `systemd/system.conf` and its drop-ins, as systemd reads
     them: a later one overrides or extends an earlier one.
     """
-    section = path = ""
     shown = subject.run(["systemd-analyze", "cat-config", name]).stdout
-    for line in map(str.strip, shown.replace("\\\n", " ").splitlines()):
-        if file := FILE.fullmatch(line):
-            path, section = file[1], ""
-        elif line.startswith("[") and line.endswith("]"):
-            section = line[1:-1]
-        elif "=" in line and line[0] not in "#;":
-            key, _, value = line.partition("=")
-            yield ConfigLine(section, key.strip(), value.strip(), path)
+    _, *files = FILE.split(shown)
+    for path, text in zip(files[::2], files[1::2], strict=True):
+        for section, key, value in assignments(text):
+            yield ConfigLine(section, key, value, path)
 
 
 def last_lines(subject: Subject, name: str) -> dict[str, ConfigLine]:

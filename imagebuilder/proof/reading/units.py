@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from imagebuilder.proof.reading.config import config_files, config_folders, is_true
+from imagebuilder.proof.reading.config import assignments, config_files, config_folders, is_true
 from imagebuilder.proof.reading.nodes import find_family
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.root import Root
@@ -141,24 +141,14 @@ def drop_ins(root: Root, name: str) -> list[str]:
 
 def service_lines(text: str) -> Iterator[tuple[str, str]]:
     """(key, value) of every assignment in [Service]."""
-    section = ""
-    joined = re.sub(r"\\\n([#;].*\n)*", " ", text)
-    for line in (line.strip() for line in joined.splitlines()):
-        if line.startswith("[") and line.endswith("]"):
-            section = line[1:-1]
-        elif section == "Service" and "=" in line and line[0] not in "#;":
-            key, _, value = line.partition("=")
-            yield key.strip(), value.strip()
+    return ((key, value) for section, key, value in assignments(text) if section == "Service")
 
 
 def default_memlock(root: Root) -> str:
     """DefaultLimitMEMLOCK= of systemd-system.conf(5), "" if not set."""
     named = (f"{folder}/system.conf" for folder in config_folders("systemd"))
     main = [path for path in named if root.is_file(path)][:1]
-    found = ""
-    for path in [*main, *config_files(root, config_folders("systemd/system.conf.d"), ".conf")]:
-        for line in root.text(path).splitlines():
-            key, _, value = line.partition("=")
-            if key.strip() == "DefaultLimitMEMLOCK":
-                found = value.strip()
-    return found
+    files = (*main, *config_files(root, config_folders("systemd/system.conf.d"), ".conf"))
+    lines = (line for path in files for line in assignments(root.text(path)))
+    found = [value for _, key, value in lines if key == "DefaultLimitMEMLOCK"]
+    return found[-1] if found else ""

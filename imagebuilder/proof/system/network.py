@@ -16,7 +16,14 @@ from collections.abc import Iterator, Mapping
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.commands import options_of
-from imagebuilder.proof.reading.config import TRUE, config_folders, is_false, is_true
+from imagebuilder.proof.reading.config import (
+    TRUE,
+    assignments,
+    config_files,
+    config_folders,
+    is_false,
+    is_true,
+)
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.say import some
@@ -207,44 +214,28 @@ def text_of(root: Root, path: str) -> str:
 
 def additions(root: Root, path: str) -> list[str]:
     """The drop-ins of a file, in the order in which they are read."""
-    chosen: dict[str, str] = {}
-    for folder in (f"{each}/{posixpath.basename(path)}.d" for each in FOLDERS):
-        for name in names_in(root, folder):
-            if name.endswith(".conf"):
-                chosen.setdefault(name, f"{folder}/{name}")
-    return [each for _, each in sorted(chosen.items())]
+    folders = (f"{each}/{posixpath.basename(path)}.d" for each in FOLDERS)
+    return config_files(root, folders, ".conf", names_in)
 
 
 def setter(root: Root, path: str, key: str) -> str:
     """The file that sets a key last: the drop-in, or the file itself."""
-    files = [each for each in additions(root, path) if key in read_keys(text_of(root, each))]
-    return files[-1] if files else path
+    for each in reversed(additions(root, path)):
+        if any(name == key for _, name, _ in assignments(text_of(root, each))):
+            return each
+    return path
 
 
 def network_files(root: Root, ending: str) -> list[str]:
     """The effective files in networkd's order, without masked ones."""
-    chosen: dict[str, str] = {}
-    for folder in FOLDERS:
-        for name in names_in(root, folder):
-            if name.endswith(ending):
-                chosen.setdefault(name, f"{folder}/{name}")
-    return [path for _, path in sorted(chosen.items()) if text_of(root, path).strip()]
-
-
-def read_keys(text: str) -> set[str]:
-    return {key for values in read_sections(text).values() for key in values}
+    files = config_files(root, FOLDERS, ending, names_in)
+    return [path for path in files if text_of(root, path).strip()]
 
 
 def read_sections(text: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    section = ""
-    for line in (line.strip() for line in text.splitlines()):
-        if line.startswith("[") and line.endswith("]"):
-            section = line[1:-1]
-            found.setdefault(section, {})
-        elif "=" in line and line[0] not in "#;":
-            key, _, value = line.partition("=")
-            found.setdefault(section, {})[key.strip()] = value.strip()
+    for section, key, value in assignments(text):
+        found.setdefault(section, {})[key] = value
     return found
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from imagebuilder.proof.reading.addresses import host_of, is_local, is_loopback
-from imagebuilder.proof.reading.config import is_false, is_true
 
 
 @pytest.mark.parametrize(
@@ -40,9 +39,3 @@ def test_sockets_are_local(text: str) -> None:
 )
 def test_the_host_of_an_address(text: str, host: str) -> None:
     assert host_of(text) == host
-
-
-def test_the_words_of_systemd_for_yes_and_no() -> None:
-    assert all(map(is_true, ("1", "Yes", "y", "TRUE", "t", "on")))
-    assert all(map(is_false, ("0", "No", "n", "FALSE", "f", "off")))
-    assert not is_true("") and not is_false("") and not is_true("force")  # noqa: PT018
