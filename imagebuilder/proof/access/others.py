@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from imagebuilder.elf import read_needs
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.access.services import prove_memlock, prove_use
-from imagebuilder.proof.reading.accounts import Accounts
 from imagebuilder.proof.reading.interpreters import PYTHON
 from imagebuilder.proof.reading.nodes import FAMILIES, NPU, opened_by
 from imagebuilder.proof.reading.site import SiteService, site_services
@@ -42,19 +41,18 @@ KNOWN = {
 }  # fmt: skip
 
 
-def prove_others(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
+def prove_others(subject: Subject, devices: Sequence[Device]) -> Iterator[Finding]:
     """Warnings of what would be faults of a declared service."""
-    startup = read_startup(subject) if subject.expectations.devices else None
+    startup = read_startup(subject) if devices else None
     if startup is None:
         return
     for service in site_services(subject, startup):
-        needed = (
-            devices_of(subject, service) if service.name not in subject.expectations.units else []
-        )
+        is_declared = service.name in subject.expectations.units
+        needed = [] if is_declared else devices_of(subject, service, devices)
         unit = find_unit(subject.root, service.name) if needed else None
         if unit is None:
             continue
-        found = list(prove_use(subject, unit, accounts, needed))
+        found = list(prove_use(subject, unit, needed))
         if any(device.path.startswith(NPU) for device in needed):
             # Buffers of an NPU are locked (amdxdna_gem_pin() and others).
             told = Service(service.name, memlock=True)
@@ -64,12 +62,10 @@ def prove_others(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
                 yield replace(finding, level=Level.WARNING)
 
 
-def devices_of(subject: Subject, service: SiteService) -> list[Device]:
-    """The declared devices that the program of a service is known to open."""
+def devices_of(subject: Subject, service: SiteService, devices: Sequence[Device]) -> list[Device]:
+    """The devices that the program of a service is known to open."""
     begins = tuple(begins_of(subject, service))
-    return [
-        each for each in subject.expectations.devices if begins and each.path.startswith(begins)
-    ]
+    return [each for each in devices if begins and each.path.startswith(begins)]
 
 
 def begins_of(subject: Subject, service: SiteService) -> Iterator[str]:

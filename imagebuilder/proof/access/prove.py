@@ -35,33 +35,30 @@ REFUSED = re.compile(r"^(/\S+?):\d+ (.*)$", re.MULTILINE)
 
 def prove_access(subject: Subject) -> Iterator[Finding]:
     """Every finding about access; none if nothing is declared and no device is known."""
-    accounts = subject.accounts
-    devices = tuple(as_owned(subject, each, accounts) for each in subject.expectations.devices)
-    expected = replace(subject.expectations, devices=devices)
-    subject = replace(subject, image=replace(subject.image, expectations=expected))
+    devices = tuple(as_owned(subject, each) for each in subject.expectations.devices)
     if devices or subject.hardware:
         yield from prove_rules(subject)
     if subject.hardware:
         yield from prove_writes(subject)
     for device in (*devices, *undeclared(subject)):
-        yield from prove_device(subject, device, accounts)
+        yield from prove_device(subject, device)
     if any(device.path.startswith(NVIDIA) for device in devices):
         yield prove_node_creation(subject)
     for user in subject.expectations.users:
-        yield from prove_user(user, devices, accounts)
+        yield from prove_user(user, devices, subject.accounts)
     if any(service.memlock for service in subject.expectations.services):
-        yield from prove_limits(subject, accounts)
-    yield from prove_services(subject, accounts)
-    yield from prove_others(subject, accounts)
+        yield from prove_limits(subject)
+    yield from prove_services(subject, devices)
+    yield from prove_others(subject, devices)
 
 
-def as_owned(subject: Subject, device: Device, accounts: Accounts) -> Device:
+def as_owned(subject: Subject, device: Device) -> Device:
     """The device with the group from the image's rules, if all its users are in that group; also a
     device that is declared for everybody.
 
     AMD's installer gives its nodes to video, the distributions give them to render.
     """
-    node = node_of(subject, device.path)
+    node, accounts = node_of(subject, device.path), subject.accounts
     group, users = accounts.group(node.group), subject.expectations.users
     shared = users and all(group in accounts.groups_of(user) for user in users)
     is_owned = shared and node.for_group and (device.group or not node.for_all)
@@ -83,9 +80,9 @@ def undeclared(subject: Subject) -> Iterator[Device]:
             yield Device(path, group)
 
 
-def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterator[Finding]:
+def prove_device(subject: Subject, device: Device) -> Iterator[Finding]:
     """Findings about a device node: its owner in the image against the expected one."""
-    node = node_of(subject, device.path)
+    node, accounts = node_of(subject, device.path), subject.accounts
     by = Evidence(node.path or "/usr/lib/udev/rules.d", said=f"{device.path}: {node.text}")
     if device.group and device.group not in accounts.groups:
         yield SAY.fault(
@@ -213,13 +210,13 @@ def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Iter
         yield SAY.fact(f"{user} is in {some(groups)}", *where)
 
 
-def prove_limits(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
+def prove_limits(subject: Subject) -> Iterator[Finding]:
     """Findings about memlock of the accounts; checked if a service locks memory, because an account
     that runs the same program by hand then does too.
     """
     limits = read_memlock(subject.root)
     for user in subject.expectations.users:
-        found = memlock_of(user, accounts, limits)
+        found = memlock_of(user, subject.accounts, limits)
         bad = [kind for kind in ("soft", "hard") if kind not in found or not found[kind].unlimited]
         where = [
             Evidence(limit.path, said=f"{limit.domain} {limit.kind} memlock {limit.value}")
@@ -227,7 +224,7 @@ def prove_limits(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
         ]
         if not bad:
             yield SAY.fact(f"{user} may lock memory without limit", *where)
-        elif user != "root" and user in accounts.users:
+        elif user != "root" and user in subject.accounts.users:
             yield SAY.fault(
                 f"{user} may not lock memory without limit ({' and '.join(bad)} limit)",
                 *(where or [Evidence("/etc/security/limits.d")]),

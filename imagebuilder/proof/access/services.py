@@ -7,7 +7,6 @@ import posixpath
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.reading.accounts import Accounts
 from imagebuilder.proof.reading.interpreters import cannot_run
 from imagebuilder.proof.reading.nodes import FAMILIES, NVIDIA, find_family, opened_by
 from imagebuilder.proof.reading.udev import node_of
@@ -28,7 +27,8 @@ SAY = Say(Question.ACCESS)
 ALL_NVIDIA = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm")
 
 
-def prove_services(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
+def prove_services(subject: Subject, devices: Sequence[Device]) -> Iterator[Finding]:
+    """Findings about the declared services and the `devices` of the profile."""
     for service in subject.expectations.services:
         unit = find_unit(subject.root, service.unit)
         if unit is None:
@@ -37,7 +37,7 @@ def prove_services(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
         yield from prove_programs(subject.root, unit)
         yield from prove_arguments(service, unit)
         yield from prove_memlock(subject.root, service, unit)
-        yield from prove_use(subject, unit, accounts, needed_by(subject, unit))
+        yield from prove_use(subject, unit, needed_by(subject, unit, devices))
 
 
 def missing(root: Root, service: Service) -> Finding:
@@ -92,11 +92,9 @@ def prove_memlock(root: Root, service: Service, unit: Unit) -> Iterator[Finding]
     yield SAY.fault(what, *files(unit), hint=hint)
 
 
-def prove_use(
-    subject: Subject, unit: Unit, accounts: Accounts, needed: Sequence[Device]
-) -> Iterator[Finding]:
+def prove_use(subject: Subject, unit: Unit, needed: Sequence[Device]) -> Iterator[Finding]:
     """Findings about the devices that a service needs: it may open each."""
-    dynamic = unit.true("DynamicUser")
+    accounts, dynamic = subject.accounts, unit.true("DynamicUser")
     # systemd.exec(5): the name of a dynamic user is made from that of the unit.
     user = unit.last("User", unit.name.partition(".")[0] if dynamic else "root")
     if not dynamic and "%" not in user and user not in accounts.users and not user.isdecimal():
@@ -143,13 +141,12 @@ def reaches(subject: Subject, device: Device, user: str, groups: frozenset[str])
     return node_of(subject, device.path).for_all
 
 
-def needed_by(subject: Subject, unit: Unit) -> list[Device]:
+def needed_by(subject: Subject, unit: Unit, devices: Sequence[Device]) -> list[Device]:
     """The declared devices that a service needs.
 
     Those that the backends of its engine open.  For a service without an engine: those of the
     families that its device policy allows, or all if it allows none.
     """
-    devices = subject.expectations.devices
     engines = [each for each in subject.expectations.engines if each.unit == unit.name]
     opened = opened_by([backend for each in engines for backend in each.backends])
     if engines:

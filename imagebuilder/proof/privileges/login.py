@@ -13,9 +13,8 @@ from itertools import chain, islice, product
 
 from imagebuilder.proof.privileges.searched import who_adds
 from imagebuilder.proof.privileges.types import Opening, Privilege
-from imagebuilder.proof.reading.accounts import read_accounts
 from imagebuilder.proof.say import some
-from imagebuilder.proof.subject import RunInImage
+from imagebuilder.proof.subject import RunInImage, Subject
 from imagebuilder.proof.unanswered import why_unanswered
 from imagebuilder.root import Root
 
@@ -65,15 +64,13 @@ class SshdSettings:
         return self.values.get(key) == "yes"
 
 
-def find_ways_in(
-    root: Root, run: RunInImage, entries: Mapping[str, os.stat_result]
-) -> Iterator[Privilege]:
+def find_ways_in(subject: Subject, entries: Mapping[str, os.stat_result]) -> Iterator[Privilege]:
     """Keys, passwords and trusted hosts; `entries` are all paths as they are after the boot."""
-    homes = read_accounts(root).logins
+    root, homes = subject.root, subject.accounts.logins
     if root.lies(SSHD):
         seen: dict[str, list[str]] = {}
         unknown: dict[str, list[str]] = {}
-        for settings in sshd_settings(root, run, sorted(homes)):
+        for settings in sshd_settings(root, subject.run, sorted(homes)):
             if REPORTED not in settings.values:
                 unknown.setdefault(settings.error, []).append(settings.account)
                 continue

@@ -72,7 +72,7 @@ def find_privileges(subject: Subject) -> Iterator[Privilege]:
     users = {user.name: frozenset(user.groups) for user in subject.image.users}
     yield from find_accounts(root, users)
     yield from find_rules(root)
-    yield from find_ways_in(root, subject.run, entries)
+    yield from find_ways_in(subject, entries)
     yield from find_consoles(subject)
     yield from find_devices(subject)
     yield from find_ports(subject, startup)

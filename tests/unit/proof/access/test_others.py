@@ -9,7 +9,6 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.access import others
-from imagebuilder.proof.reading.accounts import read_accounts
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.expectations import Device, Expectations, Service
 from tests.fixtures.elf import make_elf
@@ -42,7 +41,7 @@ def told(
     unit = LoadedUnit("a.service", (UNIT,), {"Unit Load State": ("loaded",)}, commands)
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
     monkeypatch.setattr(others, "read_startup", lambda _: startup)
-    found = list(others.prove_others(given, read_accounts(given.root)))
+    found = list(others.prove_others(given, DEVICES))
     assert all(each.level is Level.WARNING for each in found)
     return [each.what for each in found]
 

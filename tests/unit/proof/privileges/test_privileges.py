@@ -235,7 +235,7 @@ def test_programs_that_root_runs_without_a_unit(tmp_path: Path) -> None:
 def test_why_sshd_reports_nothing(tmp_path: Path) -> None:
     root = make_tree(tmp_path, {**ACCOUNTS, "/usr/sbin/sshd": Program()})
     run = Sandbox({"sh -c": Completed(1, "account me\n", "debug\nX set without Y\n")})
-    (found,) = find_ways_in(root, run, {})
+    (found,) = find_ways_in(subject(root, run=run), {})
     assert found.gains.endswith("for me, root: who may log in is unknown (X set without Y)")
 
 
@@ -262,7 +262,7 @@ def ways_in(
     silent = (name for name in ("me", "root") if f"account {name}\n" not in said)
     said += "".join(f"account {name}\npasswordauthentication no\n" for name in silent)
     run = Sandbox({"sh -c": Completed(0, said, "")})
-    return list(find_ways_in(root, run, entries or {}))
+    return list(find_ways_in(subject(root, run=run), entries or {}))
 
 
 def test_keys_are_those_that_sshd_reads(tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_rule_for_an_address_is_asked_from_there(tmp_path: Path) -> None:
     }
     root = make_tree(tmp_path, {**ACCOUNTS, **files})
     sandbox = Sandbox({"sh -c": Completed(0, "", "")})
-    list(find_ways_in(root, sandbox, {}))
+    list(find_ways_in(subject(root, run=sandbox), {}))
     asked = ("203.0.113.1", "me", "203.0.113.1", "root", "10.1.2.0", "me", "10.1.2.0", "root")
     assert sandbox.asked[0][4:] == asked
 
@@ -319,7 +319,7 @@ def test_accounts_are_asked_for_in_commands_that_the_kernel_takes(tmp_path: Path
         asked.append(argv)
         return answer_for_each(argv, seconds=seconds)
 
-    found = list(find_ways_in(root, answer, {}))
+    found = list(find_ways_in(subject(root, run=answer), {}))
     assert [one.name for one in found if one.opening is Opening.PASSWORDS] == names
     assert len(asked) > 1
     assert max(map(len, asked)) < 1000
@@ -336,7 +336,7 @@ def test_accounts_that_sshd_is_not_asked_for_are_named(
         "/usr/sbin/sshd": Program(),
         "/etc/ssh/sshd_config": rules,
     }
-    found = list(find_ways_in(make_tree(tmp_path, files), answer_for_each, {}))
+    found = list(find_ways_in(subject(make_tree(tmp_path, files), run=answer_for_each), {}))
     (unknown,) = (one for one in found if one.opening is Opening.NEVER)
     assert ("and 18997 more" if accounts > 1 else "for user000000") in unknown.gains
     assert re.search(r"who may log in is unknown \(only \d{3,4} combinations of", unknown.gains)
@@ -345,7 +345,7 @@ def test_accounts_that_sshd_is_not_asked_for_are_named(
 def test_an_account_with_a_blank_in_its_name(tmp_path: Path) -> None:
     passwd = PASSWD_LINE.format("a b", 1000)
     root = make_tree(tmp_path, {"/etc/passwd": passwd, "/usr/sbin/sshd": Program()})
-    (found,) = find_ways_in(root, answer_for_each, {})
+    (found,) = find_ways_in(subject(root, run=answer_for_each), {})
     assert found.gains == "a b may log in over ssh with a password"
 
 
@@ -358,7 +358,7 @@ def test_an_account_with_a_blank_in_its_name(tmp_path: Path) -> None:
 )
 def test_sshd_without_an_answer(tmp_path: Path, done: Completed, why: str) -> None:
     root = make_tree(tmp_path, {**ACCOUNTS, "/usr/sbin/sshd": Program()})
-    (found,) = find_ways_in(root, Sandbox({"sh -c": done}), {})
+    (found,) = find_ways_in(subject(root, run=Sandbox({"sh -c": done})), {})
     assert found.gains.endswith(f"for me, root: who may log in is unknown ({why})")
 
 
