@@ -74,7 +74,7 @@ NUMBER = re.compile(r"\s--[\w.-]*port[ =](?P<port>\d{2,5})\s")
 TELLS = re.compile(r"HOST|LISTEN|ADDR|BIND", re.IGNORECASE)
 ANYWHERE = re.compile(r"(https?://)?(0\.0\.0\.0|\[::\]|\*)?:(?P<port>\d{2,5})/?")
 MOST_LINE = 4096  # characters of a command that are searched
-BETWEEN = re.compile(r"[\s=/,]+")
+BETWEEN = re.compile(r"[\s=/,;'\"&|()]+")
 SSHD = re.compile(r"^[ \t]*Port\s+(\d+)", re.IGNORECASE | re.MULTILINE)
 FILES_OF_SSHD = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 
