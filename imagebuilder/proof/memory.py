@@ -32,8 +32,7 @@ from imagebuilder.proof.code import cuda, hip, level_zero, prove
 from imagebuilder.proof.facts import FileFacts, Known
 from imagebuilder.proof.provenance.history import differences
 from imagebuilder.proof.provenance.read import read_provenance
-from imagebuilder.proof.reading import code as types
-from imagebuilder.proof.reading import modules
+from imagebuilder.proof.reading import code, modules
 from imagebuilder.proof.reading.code import CodeFile
 from imagebuilder.proof.reading.entries import Entries
 from imagebuilder.proof.reading.modules import Module, ModuleReader
@@ -61,7 +60,7 @@ class Verified:
 
 
 # What makes facts of the content of a file.
-READERS = (elf, limited, offload, facts, modules, types, prove, hip, cuda, level_zero)
+READERS = (elf, limited, offload, facts, modules, code, prove, hip, cuda, level_zero)
 FILE = JsonFile(Verified, schema=3, hint="remove it: the next build reads all files")
 
 
