@@ -30,6 +30,7 @@ from tests.faults.roots.made import Answers
 from tests.faults.site import VERBS, Site, plant
 from tests.faults.table import GOOD, Row, render_list
 from tests.faults.table import render as render_table
+from tests.unit.each import for_each
 from tests.unit.proof.trees import Program, make_tree
 
 PAGE = CORPUS.parents[1] / "docs/faults.md"
@@ -68,7 +69,7 @@ def test_there_are_enough_of_each_kind() -> None:
     assert sum(fault.cheap for fault in faults) <= MOST_CHEAP
 
 
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in CORPUS.glob("*/fault.yaml")))
+@for_each({path.parent.name: path.parent.name for path in CORPUS.glob("*/fault.yaml")})
 def test_a_fault_says_what_it_is_and_is_planted(name: str) -> None:
     fault = corpus()[name]
     assert fault.description.endswith(".")

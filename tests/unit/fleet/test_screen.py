@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from rich.console import Console
 
 from imagebuilder.fleet.health import Health, Verdict
@@ -24,6 +24,7 @@ from imagebuilder.fleet.rollout.types import (
 from imagebuilder.fleet.screen import FleetShot, draw
 from imagebuilder.fleet.state import Condition, NodeState, Observation
 from imagebuilder.tree import Tree
+from tests.unit.each import for_each
 
 NOW = datetime(2026, 11, 23, 2, 21, 9, tzinfo=UTC)
 TREE = Tree(Path("/srv/netboot"))
@@ -75,10 +76,14 @@ def test_what_needs_a_person_comes_first_and_the_rest_is_counted() -> None:
     assert lines[-1] == "02:21:09 UTC, every 10 s, /srv/netboot; Ctrl-C ends it"
 
 
-@pytest.mark.parametrize("width", [20, 40, 80, 100, 120, 150, 300])
-@pytest.mark.parametrize("height", [1, 3, 5, 6, 10, 24, 100])
-@pytest.mark.parametrize("many", [2, 5, 6, 19, 20, 21, 800])
-def test_it_fits_every_terminal(width: int, height: int, many: int) -> None:
+SIZES = itertools.product(
+    (20, 40, 80, 100, 120, 150, 300), (1, 3, 5, 6, 10, 24, 100), (2, 5, 6, 19, 20, 21, 800)
+)
+
+
+@for_each({f"{size}": size for size in SIZES})
+def test_it_fits_every_terminal(size: tuple[int, int, int]) -> None:
+    width, height, many = size
     lines = show(fleet(many), width, height, [LiveRollout(ROLLOUT, runs=False)] * 7)
     assert max(map(len, lines)) <= width
     if height >= 10:

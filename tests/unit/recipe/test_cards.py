@@ -17,9 +17,11 @@ from imagebuilder.recipe.cards import Cards, find_chip, load_cards, shipped_card
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.settings import Settings
 from imagebuilder.share import SHARE
+from tests.unit.each import for_each
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/hardware"
 CHIPS = tuple(shipped_cards().chips.values())
+BY_PCI = {chip.pci: chip for chip in CHIPS}
 # Words of names that pci.ids does without.
 SPELLING = re.compile(r"\([^)]*\)|[^a-z0-9]+")
 
@@ -92,7 +94,7 @@ def test_sixty_cards_and_more() -> None:
     assert len(CHIPS) >= 150
 
 
-@pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
+@for_each(BY_PCI)
 def test_a_card_is_whole(chip: Chip) -> None:
     assert chip.firmware or chip.architecture in ("Pascal", "Volta")
     assert chip.computes
@@ -107,7 +109,7 @@ def test_a_card_is_whole(chip: Chip) -> None:
         assert not older.endswith(newer)
 
 
-@pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
+@for_each(BY_PCI)
 def test_pci_ids_calls_it_so(chip: Chip) -> None:
     """Each word of a name is in the line of pci.ids, which puts several names into one."""
     line = squeezed(lines_of_pci_ids()[chip.pci])
@@ -135,20 +137,20 @@ CODES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
+@for_each(BY_PCI)
 def test_pci_ids_has_a_chip_of_the_target_there(chip: Chip) -> None:
     line = lines_of_pci_ids()[chip.pci]
     assert chip.computes == ("xdna",) or re.match(CODES[chip.target], line), line
 
 
-@pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
+@for_each(BY_PCI)
 def test_a_driver_of_debian_claims_it(chip: Chip) -> None:
     aliases = [(m, value) for m, value in lines_of_drivers("alias") if m in chip.modules]
     ours = any(fnmatchcase(chip.pci, value) for _, value in aliases)
     assert ours or chip.modules == ("nvidia",)
 
 
-@pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
+@for_each(BY_PCI)
 def test_debian_packages_all_that_its_driver_cannot_do_without(chip: Chip) -> None:
     if chip.modules == ("nvidia",):
         return

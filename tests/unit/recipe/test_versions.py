@@ -14,7 +14,8 @@ import pytest
 from imagebuilder.recipe.agreement import numbers
 from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.chip import Chip
-from tests.unit.recipe.test_cards import CHIPS, FIXTURES, lines_of_drivers
+from tests.unit.each import for_each
+from tests.unit.recipe.test_cards import BY_PCI, CHIPS, FIXTURES, lines_of_drivers
 
 # What since.txt is about, the oldest first.
 KERNELS = (
@@ -59,7 +60,7 @@ def older(one: str, other: str) -> bool:
     return numbers(one) <= numbers(other)
 
 
-@pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
+@for_each(BY_PCI)
 def test_minimum_is_the_kernel_that_knows_the_card(chip: Chip) -> None:
     """The kernels from `minimum` on know the card, and those before do not."""
     if chip.vendor == "NVIDIA" or chip.modules == ("amdxdna",):
@@ -88,7 +89,7 @@ def test_minimum_is_the_mesa_that_knows_the_card(mesa: str) -> None:
 DRIVERS = ("390", "418", "440", "450", "460", "470", "535", "550", "570", "580", "595")
 
 
-@pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
+@for_each(BY_PCI)
 def test_minimum_and_maximum_are_the_drivers_that_list_the_card(chip: Chip) -> None:
     if chip.vendor != "NVIDIA":
         return
@@ -129,7 +130,7 @@ def unsourced(chip: Chip) -> list[str]:
     return [key for key, text in said.items() if not KINDS.search(text) or "memory" in text]
 
 
-@pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
+@for_each(BY_PCI)
 def test_each_version_has_a_source_of_a_known_kind(chip: Chip) -> None:
     assert unsourced(chip) == []
 
