@@ -100,17 +100,21 @@ def continue_wheels(folder: Path, wheels: Sequence[LockedWheel], pace: Pace) -> 
 
 
 def fetch_rest(url: str, part: Path, pace: Pace) -> None:
-    """Append the rest of a file from its server; nothing if the server cannot resume."""
+    """Append the rest of a file from its server; nothing if the server cannot resume.
+
+    `pace` is asked after whatever arrives: a server that sends one byte now and then is slow too.
+    """
     import requests  # slow to import, and seldom needed
+    from urllib3.exceptions import HTTPError
 
     first, bundle = size_of(part), os.environ.get("PIP_CERT") or True
     headers = {"Range": f"bytes={first}-", "Accept-Encoding": "identity"}
     with (
-        contextlib.suppress(requests.RequestException),
+        contextlib.suppress(requests.RequestException, HTTPError),
         requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_S, verify=bundle) as answer,
         part.open("ab") as sink,
     ):
         same = answer.headers.get("Content-Range", "").startswith(f"bytes {first}-")
-        for piece in answer.iter_content(PIECE) if answer.status_code == 206 and same else ():
+        while answer.status_code == 206 and same and (piece := answer.raw.read1(PIECE)):
             sink.write(piece)
             pace.ask()

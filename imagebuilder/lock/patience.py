@@ -98,11 +98,15 @@ class Pace:
         return last - first >= self.patience.seconds and size - before < wanted
 
     @property
+    def arrived(self) -> int:
+        """The bytes that had arrived when it was last measured."""
+        with self._lock:
+            return self._seen[-1][1] - self._before
+
+    @property
     def is_endless(self) -> bool:
         """Whether more has arrived than can be of what was asked for."""
-        with self._lock:
-            arrived = self._seen[-1][1] - self._before
-        return self.total is not None and arrived > COPIES * self.total + SLACK
+        return self.total is not None and self.arrived > COPIES * self.total + SLACK
 
     def ask(self) -> None:
         """Raise SlowError if the fetch is too slow or was cancelled, EndlessError if more arrives.
@@ -111,7 +115,7 @@ class Pace:
         """
         if self.is_endless:
             raise EndlessError(
-                f"a server sends more than the {format_size(self.total or 0)} that the lock names",
+                f"a server sends more than the {format_size(self.total or 0)} that may come",
                 where=str(self.folder),
                 hint="somebody has changed what the mirror sends: use another mirror or network",
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +15,23 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from imagebuilder.decode import read_object
 from imagebuilder.digest import Json, digest_of_file
-from imagebuilder.errors import FullError, HostError, ImagebuilderError, InputError, WorkError
+from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.files import scratch
 from imagebuilder.lock.continued import LOG, continue_wheels, forget, pip_folder
 from imagebuilder.lock.patience import Pace, SlowError, paced
+from imagebuilder.lock.pip import (
+    MOST_CHOSEN,
+    NETWORK_HINT,
+    Pip,
+    choosing,
+    download_error,
+    errors_of,
+    find_known,
+    first_done,
+    run_pip,
+)
 from imagebuilder.lock.types import LockedPython, LockedWheel
-from imagebuilder.process import Completed, run
+from imagebuilder.process import Completed
 from imagebuilder.recipe.requirements import Requirement, load_requirements
 from imagebuilder.recipe.types import PythonEnv
 from imagebuilder.ui import format_count
@@ -30,10 +40,9 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # as uname(2) has them
 # The first glibc of manylinux (PEP 600), and the older names (PEP 513, 571, 599).
 FIRST_GLIBC = 5
 OLD_NAMES = {"amd64": ("manylinux1", "manylinux2010", "manylinux2014"), "arm64": ("manylinux2014",)}
-PIP = (sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check")
 NO_WHEEL = re.compile(r"No matching distribution found for (\S+)")
-UNREACHABLE = re.compile(r"Max retries exceeded|NewConnectionError|Failed to establish a new")
-NETWORK_HINT = "check the network, the proxy and pip's configuration (pip config list)"
+# Of a size that a file can have; a server may say anything.
+LENGTH = re.compile(r"[0-9]{1,15}")
 TIMEOUT_S = 30
 # Versions to try for a hint if there is no wheel for the root's.
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -190,36 +199,27 @@ def ask_pip(
     """Run pip without installing anything and read its report."""
     requirements, report = scratch / "requirements.txt", scratch / "report.json"
     lines = [entry.hashed.rstrip() if hashed else entry.pinned for entry in entries]
-    done = first_done(
-        requirements, options, lines,
-        lambda: run_pip(
-            "install", "--dry-run", "--ignore-installed", *python.options,
-            *(("--require-hashes",) if hashed else ()),
-            "--target", scratch / "target", "--report", report, "--requirement", requirements,
-        ),
-    )  # fmt: skip
-    if done.status != 0:
-        match = NO_WHEEL.search(done.stderr)
-        others = pythons_with(match[1], scratch, options, python) if match else []
-        raise pip_error(done, f"python environment {env.path}", python, others)
+    where = f"python environment {env.path}"
+    with choosing(scratch, where) as pip:
+        done = first_done(
+            requirements, options, lines,
+            lambda: pip(
+                "install", "--dry-run", "--ignore-installed", *python.options,
+                *(("--require-hashes",) if hashed else ()),
+                "--target", scratch / "target", "--report", report, "--requirement", requirements,
+            ),
+        )  # fmt: skip
+        if done.status != 0:
+            match = NO_WHEEL.search(done.stderr)
+            others = pythons_with(match[1], scratch, options, python, pip) if match else []
+            raise pip_error(done, where, python, others)
     for entry in cast(list[dict[str, Json]], read_object(report, whole=True)["install"]):
         yield read_item(entry)
 
 
-def first_done(
-    requirements: Path, options: Sequence[str], lines: Sequence[str], pip: Callable[[], Completed]
-) -> Completed:
-    """The result of `pip`; the file's extra indexes are used only if the host's do not suffice."""
-    extra = all(option.startswith("--extra-index-url") for option in options)
-    for tried in dict.fromkeys([() if extra else tuple(options), tuple(options)]):
-        requirements.write_text("".join(f"{line}\n" for line in (*tried, *lines)))
-        done = pip()
-        if done.status == 0:
-            break
-    return done
-
-
-def pythons_with(wanted: str, scratch: Path, options: Sequence[str], python: Python) -> list[str]:
+def pythons_with(
+    wanted: str, scratch: Path, options: Sequence[str], python: Python, pip: Pip
+) -> list[str]:
     """The Pythons (`3.11`), of those in use, for which the indexes have a wheel of `wanted`."""
     requirements = scratch / "one.txt"
     requirements.write_text("".join(f"{line}\n" for line in (*options, wanted)))
@@ -227,7 +227,7 @@ def pythons_with(wanted: str, scratch: Path, options: Sequence[str], python: Pyt
     return [
         other.short
         for other in others
-        if run_pip(
+        if pip(
             "install", "--dry-run", "--quiet", "--ignore-installed", *other.options,
             "--target", scratch / "target", "--requirement", requirements,
         ).status == 0
@@ -281,15 +281,15 @@ def find_size(item: Item) -> int | None:
         answer = requests.head(item.url, allow_redirects=True, timeout=TIMEOUT_S, verify=bundle)
     except (requests.RequestException, OSError):
         return None
-    length = answer.headers.get("Content-Length", "")
-    known = answer.ok and length.isdigit() and "Content-Encoding" not in answer.headers
-    return int(length) or None if known else None
+    length = LENGTH.fullmatch(answer.headers.get("Content-Length", ""))
+    known = answer.ok and length and "Content-Encoding" not in answer.headers
+    return int(length[0]) or None if length and known else None
 
 
 def fetched_size(item: Item, scratch: Path, python: Python, where: str) -> int:
     """The size of a wheel whose server does not report it."""
     wheel = LockedWheel(item.name, item.version, item.filename, item.sha256, 0)
-    with paced(scratch) as pace:
+    with paced(scratch, total=MOST_CHOSEN) as pace:
         download(scratch / "fetched", (), [wheel], python, where, pace)
     return (scratch / "fetched" / item.filename).stat().st_size
 
@@ -336,26 +336,13 @@ def download(
         forget(folder, wheel)
 
 
-def run_pip(
-    *words: str | Path,
-    env: Mapping[str, str] | None = None,
-    ask: Callable[[], None] | None = None,
-) -> Completed:
-    """Run pip with the user's own PIP_* settings; the caller checks its status."""
-    settings = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
-        if name in os.environ:
-            settings[name] = os.environ[name]
-    return run([*PIP, *words], env={**settings, **(env or {})}, ask=ask, check=False)
-
-
 def pip_error(
     done: Completed, where: str, python: Python, others: Sequence[str] = ()
 ) -> ImagebuilderError:
     """Why pip could not choose; `others` are Pythons for which the missing wheel exists."""
+    if known := find_known(done, where):
+        return known
     words = errors_of(done)
-    if UNREACHABLE.search(done.stdout + done.stderr):
-        return unreachable(words, where)
     if match := NO_WHEEL.search(done.stderr):
         return InputError(
             f"no wheel of {match[1]} for Python {python.short} on {python.machine} with glibc "
@@ -377,24 +364,3 @@ def pip_error(
             hint="recreate the requirements: pip-compile --generate-hashes",
         )
     return InputError(f"pip could not choose wheels\n    {words}", where=where)
-
-
-def download_error(done: Completed, where: str) -> ImagebuilderError:
-    words = errors_of(done)
-    if UNREACHABLE.search(done.stdout + done.stderr):
-        return unreachable(words, where)
-    if "No space left" in done.stderr:
-        return FullError(f"no space left for wheels\n    {words}", where=where)
-    hint = "imagebuilder lock PROFILE chooses from what the index has now"
-    return WorkError(f"pip could not fetch the locked wheels\n    {words}", where=where, hint=hint)
-
-
-def unreachable(words: str, where: str) -> HostError:
-    what = f"the package index is not reachable\n    {words}"
-    return HostError(what, where=where, hint=NETWORK_HINT)
-
-
-def errors_of(done: Completed) -> str:
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    lines = [line for line in lines if line.startswith("ERROR:")] or lines
-    return "\n    ".join(lines[-8:])

@@ -12,20 +12,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import requests
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.fetch import fetch
-from imagebuilder.lock import patience
+from imagebuilder.lock import patience, pip
 from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.patience import PATIENCE, Patience
+from imagebuilder.lock.pip import errors_of
 from imagebuilder.lock.pool import SHARE_BYTES, UNFINISHED, shares_of
 from imagebuilder.lock.types import Lock, LockedPython, LockedWheel
-from imagebuilder.lock.wheels import Python, lock_python, python_of
+from imagebuilder.lock.wheels import Item, Python, find_size, lock_python, python_of
+from imagebuilder.process import Completed
 from imagebuilder.recipe.types import PythonEnv, Recipe
 from imagebuilder.resolve import say_nothing
-from tests.fixtures.aptrepo import Plant, served
+from tests.fixtures.aptrepo import ArchiveServer, Plant, served
 from tests.unit.lock.world import Shown, World, hello_recipe, overlay
 
 PYTHON = Python("3.13.5", 41, "amd64")
@@ -217,7 +220,7 @@ def test_a_wheel_without_an_end_does_not_fill_the_disk(
     with served(index.folder) as server:
         monkeypatch.setenv("PIP_FIND_LINKS", f"{server.uri}/index.html")
         server.plant("first-1.0-py3-none-any.whl", Plant.ENDLESS)
-        with pytest.raises(HostError, match=r"a server sends more than the .* that the lock names"):
+        with pytest.raises(HostError, match=r"a server sends more than the .* that may come"):
             fill(world, hello_recipe(world), lock)
         server.mend()
         fill(world, hello_recipe(world), lock)
@@ -256,6 +259,60 @@ def test_a_wheel_that_was_cut_off_by_a_kill_is_continued(
     assert digest_of_file(world.wheels / digest / name) == digest
     assert (shown.count, shown.ended) == (shown.total, True)
     assert not (world.wheels / UNFINISHED).exists()
+
+
+def serve_link(index: Index, monkeypatch: pytest.MonkeyPatch, server: ArchiveServer) -> None:
+    link = '<a href="first-1.0-py3-none-any.whl">first</a>'
+    (index.folder / "index.html").write_text(f"<html><body>{link}</body></html>")
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{server.uri}/index.html")
+
+
+@pytest.mark.parametrize(
+    ("path", "fault", "words"),
+    [
+        ("index.html", Plant.ENDLESS, r"pip took more than 268 MB of memory for what a package"),
+        ("index.html", Plant.STALLED, r"the package index sent less than 0.1 kB/s for 3 s"),
+        ("first-1.0-py3-none-any.whl", Plant.STALLED, r"index sent less than 0.1 kB/s for 3 s"),
+        ("first-1.0-py3-none-any.whl", Plant.ENDLESS, r"package index sent more than 1.0 MB"),
+    ],
+)
+def test_an_index_without_an_end_stops_no_lock(
+    index: Index, monkeypatch: pytest.MonkeyPatch, path: str, fault: Plant, words: str
+) -> None:
+    monkeypatch.setattr(pip, "most_memory", lambda: 256 << 20)
+    monkeypatch.setattr(pip, "MOST_CHOSEN", 1 << 20)
+    monkeypatch.setattr(pip, "CHOOSING", Patience(rate=100, seconds=3))
+    digest = make_wheel(index.folder, "first", "py3-none-any")
+    with served(index.folder) as server:
+        serve_link(index, monkeypatch, server)
+        server.plant(path, fault)
+        with pytest.raises(HostError, match=words):
+            index.lock(f"first==1.0 --hash=sha256:{digest}")
+        assert list((index.folder.parent / "cache").iterdir()) == []
+        server.mend()
+        assert index.lock(f"first==1.0 --hash=sha256:{digest}").wheels
+
+
+@pytest.mark.parametrize("said", ["", "0", "-1", "1e3", "\u00b2", "9" * 25, "9" * 5000])
+def test_a_size_that_no_file_has_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    answer = requests.Response()
+    answer.status_code = 200
+    answer.headers["Content-Length"] = said
+    monkeypatch.setattr(requests, "head", lambda *_, **__: answer)
+    assert find_size(Item("a", "1", "http://localhost/a.whl", "")) is None
+    answer.headers["Content-Length"] = "4096"
+    assert find_size(Item("a", "1", "http://localhost/a.whl", "")) == 4096
+
+
+def test_an_error_that_pip_does_not_know_is_told_by_its_last_line() -> None:
+    trace = 'ERROR: Exception:\nTraceback (most recent call last):\n  File "x"\nValueError: odd\n'
+    assert errors_of(Completed(2, "", trace)) == "ValueError: odd"
+    assert errors_of(Completed(1, "", "WARNING: x\nERROR: a\nERROR: b\n")) == (
+        "ERROR: a\n    ERROR: b"
+    )
+    assert errors_of(Completed(1, "", "a\nb\n")) == "a\n    b"
 
 
 def test_a_run_of_pip_fetches_little_or_one_large_wheel() -> None:
