@@ -19,6 +19,8 @@ TRAILER = b"TRAILER!!!"
 # The kernel looks for an archive at such an offset only, and its EFI stub puts one file behind the
 # other without a gap.
 ALIGNED = 4
+MOST_NAME = 4096  # bytes; the kernel takes no longer path, and skips such an entry
+BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,15 @@ def measure_archives(stream: BinaryIO) -> int:
 
 
 def skip_archive(stream: BinaryIO) -> bool:
-    """Go behind an archive; False, where there is none.  Raises ValueError if it ends early."""
+    """Go behind an archive; False, where there is none.
+
+    Raises ValueError if it ends early, or has a name that no path has.
+    """
     name = b""
     while header := read_header(stream):
         size, length = number(header[54:62]), number(header[94:102])
+        if length > MOST_NAME:
+            raise ValueError(f"corrupt: an archive has a name of {length} bytes")
         name = stream.read(length).rstrip(b"\0")
         stream.seek(-(HEADER + length) % ALIGNED + size + -size % ALIGNED, os.SEEK_CUR)
         if name == TRAILER:
@@ -115,7 +122,7 @@ def read_header(stream: BinaryIO) -> bytes:
 
 def skip_padding(stream: BinaryIO) -> None:
     """Go to the next byte that is not 0."""
-    while block := stream.read(512):
+    while block := stream.read(BLOCK):
         if rest := block.lstrip(b"\0"):
             stream.seek(-len(rest), os.SEEK_CUR)
             return

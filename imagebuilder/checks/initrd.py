@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import lzma
+import os
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 import zstandard
 from testinfra.host import Host
 
 from imagebuilder.checks.facts import Facts
-from imagebuilder.cpio import measure_archives
+from imagebuilder.cpio import measure_archives, skip_padding
+from imagebuilder.limited import GZIP, MOST_DICTIONARY
 from imagebuilder.sandbox import INSIDE
 
 MODULE = re.compile(r"\.ko(\.(xz|zst|gz))?$")
@@ -27,7 +32,8 @@ ROOT_DRIVERS = ("erofs", "loop", "nfs", "nfsv3", "nfsv4", "overlay", "squashfs")
 # Lines that imagebuilder.secret checks.
 HINTS = "pass|pwd|psk|secret|token|key|auth|cred|://"
 DRIVERS = " ".join((*NIC_DRIVERS, *ROOT_DRIVERS))
-# zstd makes up to 32,000 bytes of one: of a block at most 32 MB, which a node has in any case.
+# zstd makes up to 32,000 bytes of one, and xz less: of a block at most 32 MB, which a node has in
+# any case.  bzip2 makes more of one, and lz4 at most 255.
 BLOCK = 1 << 10
 MOST_UNPACKED = 2 << 30
 UNREADABLE = re.compile(r"(?i)\b(error|premature|unexpected|truncated|not in gzip|corrupt)")
@@ -70,6 +76,26 @@ say secrets
 grep -rIHnEi --exclude-dir=pki '{HINTS}' etc root var 2> /dev/null
 say end
 """
+
+
+class Unpacking(Protocol):
+    """A decompressor of one stream."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+# By how each begins.  The kernel unpacks one behind the other, as do the programs of lsinitrd(1).
+FORMATS: Mapping[bytes, Callable[[], Unpacking]] = {
+    zstandard.FRAME_HEADER: lambda: zstandard.ZstdDecompressor().decompressobj(),
+    b"\x1f\x8b": lambda: zlib.decompressobj(GZIP),
+    b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(memlimit=MOST_DICTIONARY),
+}
 
 
 def driver_of(path: str) -> str:
@@ -132,23 +158,47 @@ def read_initrd(host: Host, facts: Facts) -> Initrd:
 
 
 def check_whole(path: Path) -> None:
-    """Raise ValueError or ZstdError if archives, or what zstd compressed behind them, end early,
-    and if that is far too much.
+    """Raise ValueError or ZstdError if archives, or what is compressed behind them, end early, and
+    if that is far too much.
 
     3cpio(1), which lsinitrd(1) of Debian testing runs, would not end.
     """
     with path.open("rb") as stream:
-        measure_archives(stream)
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        magic = stream.read(len(zstandard.FRAME_HEADER))
-        if magic != zstandard.FRAME_HEADER:
-            return
-        frame.decompress(magic)
         unpacked = 0
-        while block := stream.read(BLOCK):
-            unpacked += len(frame.decompress(block))
-            if frame.eof:
+        while True:
+            measure_archives(stream)
+            packed = find_packed(stream)
+            if packed is None:
                 return
-            if unpacked > MOST_UNPACKED:
-                raise ValueError(f"unexpected: it unpacks to more than {MOST_UNPACKED} bytes")
-    raise ValueError("truncated: what zstd compressed has no end")
+            for size in packed:
+                unpacked += size
+                if unpacked > MOST_UNPACKED:
+                    raise ValueError(f"unexpected: it unpacks to more than {MOST_UNPACKED} bytes")
+            skip_padding(stream)
+
+
+def find_packed(stream: BinaryIO) -> Iterator[int] | None:
+    """The sizes of pieces of what is compressed at this place of a stream, which ends behind it.
+
+    None if that is nothing, or of another kind than those of FORMATS.
+    """
+    start = stream.tell()
+    magic = stream.read(max(map(len, FORMATS)))
+    stream.seek(start)
+    for begin, make in FORMATS.items():
+        if magic.startswith(begin):
+            return sizes_of(stream, make())
+    return None
+
+
+def sizes_of(stream: BinaryIO, unpacking: Unpacking) -> Iterator[int]:
+    """The sizes of what each block unpacks to.  Raises ValueError if there is no end."""
+    while not unpacking.eof:
+        block = stream.read(BLOCK)
+        if not block:
+            raise ValueError("truncated: what is compressed has no end")
+        try:
+            yield len(unpacking.decompress(block))
+        except (zlib.error, lzma.LZMAError, OSError) as error:
+            raise ValueError(f"corrupt: {error}") from error
+    stream.seek(-len(unpacking.unused_data), os.SEEK_CUR)

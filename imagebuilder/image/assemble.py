@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from imagebuilder import __version__
-from imagebuilder.bootfiles import EARLY, INITRD, KERNEL, RELEASE, check_made
+from imagebuilder.bootfiles import EARLY, INITRD, KERNEL, check_made, read_release
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
 from imagebuilder.families.registry import family_of
@@ -47,7 +47,7 @@ def draft_image(
     store.checkout(commit_of(store, plan.leaf), tree)
     check_made(tree)  # also of a layer that an earlier version made
     kernel = ImageKernel(
-        (tree / RELEASE).read_text().strip(),
+        read_release(tree),
         vmlinuz=boot_file(tree / KERNEL),
         initrd=boot_file(tree / INITRD),
         early=boot_file(tree / EARLY) if (tree / EARLY).exists() else None,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.bootfiles import check_made
+from imagebuilder.bootfiles import MOST, check_made, read_release
 from imagebuilder.cpio import Entry, render_cpio
 from imagebuilder.errors import WorkError
 from imagebuilder.steps.initrd import split_initrd
@@ -62,6 +62,37 @@ def test_damaged_lengths_are_an_error(tmp_path: Path, field: bytes) -> None:
     entry = render_cpio([Entry("a", b"x")])[:112]
     with pytest.raises(WorkError, match="cannot be read"):
         split(tmp_path, entry[:54] + field + entry[62:] + MODULES[:40])
+
+
+def test_a_name_takes_no_memory(tmp_path: Path) -> None:
+    entry = render_cpio([Entry("a", b"x")])[:112]
+    with pytest.raises(WorkError, match="corrupt: an archive has a name of 4294967280 bytes"):
+        split(tmp_path, entry[:94] + b"fffffff0" + entry[102:])
+
+
+@pytest.mark.parametrize("name", ["vmlinuz", "initrd.img"])
+def test_a_boot_file_that_no_node_could_boot_is_an_error(tmp_path: Path, name: str) -> None:
+    with (tmp_path / name).open("wb") as stream:
+        stream.truncate(MOST)
+        check_made(tmp_path)
+        stream.truncate(MOST + 1)
+    with pytest.raises(WorkError, match=f"made '{name}' of 4294967297 bytes.* at most 4 GiB"):
+        check_made(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"../../../etc", b"7.2\x1b[2J", b"\xff", b"7 8", b"7" * 65, b"7;reboot"]
+)
+def test_a_release_that_no_kernel_has_is_an_error(tmp_path: Path, said: bytes) -> None:
+    (tmp_path / "kernel-version").write_bytes(b"7.2.12+deb14-amd64\n")
+    assert read_release(tmp_path) == "7.2.12+deb14-amd64"
+    (tmp_path / "kernel-version").write_bytes(said)
+    with pytest.raises(WorkError, match="no release that uname"):
+        read_release(tmp_path)
+    (tmp_path / "kernel-version").unlink()
+    (tmp_path / "kernel-version").symlink_to("/etc/hostname")
+    with pytest.raises(WorkError, match="has no release: "):
+        read_release(tmp_path)
 
 
 @pytest.mark.parametrize("what", ["nothing", "a link", "a pipe"])
