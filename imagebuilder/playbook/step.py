@@ -26,13 +26,14 @@ from imagebuilder.playbook.controller import Controller, controller_sandbox, mak
 from imagebuilder.playbook.facts import OF_MACHINES
 from imagebuilder.playbook.machine_files import find_machine_words, make_machine_files
 from imagebuilder.process import MOST, Word, run
+from imagebuilder.recipe.project import digests_of_project
 from imagebuilder.recipe.types import Playbook, Recipe
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.sandbox_lasting import Inside, staying
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.finalise import find_identity
-from imagebuilder.steps.placed import is_boot_file
+from imagebuilder.steps.placed import changed, is_boot_file
 from imagebuilder.steps.step import Step
 from imagebuilder.ui import format_count
 from imagebuilder.workspace import Workspace
@@ -123,9 +124,18 @@ class AnsibleStep(Step):
             )
         controller = make_controller(workspace, self.playbook, self.host, self.kernel, program)
         run_playbook(workspace, self, controller)
+        check_unchanged(self.playbook)
         tell_skipped(workspace, controller)
         run_clean(workspace)
         tidy(workspace)
+
+
+def check_unchanged(playbook: Playbook) -> None:
+    """Raise WorkError if a file of the project is not as the plan read it; Ansible reads each when
+    it needs it.
+    """
+    if digests_of_project(playbook.project) != playbook.files:
+        raise changed(playbook.project)
 
 
 def playbook_steps(recipe: Recipe, epoch: int) -> Iterator[AnsibleStep]:

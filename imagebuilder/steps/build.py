@@ -30,6 +30,7 @@ from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.dkms import find_dkms_failure
 from imagebuilder.steps.packages import PackagesStep, inputs_of
+from imagebuilder.steps.placed import copy_program
 from imagebuilder.steps.python import PythonStep
 from imagebuilder.steps.signing import check_signing, sign_modules
 from imagebuilder.steps.step import Step
@@ -155,8 +156,7 @@ class BuildStep(Step):
         for package in self.locked.source_packages:
             tools.family.unpack_source(package, sources, tools)
         program = tools.work / f"{tools.upper}.script"
-        shutil.copyfile(self.script.source, program)
-        program.chmod(0o755)
+        copy_program(self.script, program)
         tools.run(
             [INSIDE / "script"],
             binds=[

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from imagebuilder.recipe.types import Group, Script, TreeFile, Units, User
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
-from imagebuilder.steps.placed import files_input
+from imagebuilder.steps.placed import copy_program, files_input
 from imagebuilder.steps.step import Step
 from imagebuilder.steps.tarball import run_place
 from imagebuilder.workspace import Workspace
@@ -147,8 +146,7 @@ def run_script(workspace: Workspace, overlay: str, script: Script) -> None:
     """Run one script as root in the root; it sees nothing of the host but itself."""
     inside = INSIDE / "script"
     copy = workspace.work / f"{workspace.upper}.script"
-    shutil.copyfile(script.source, copy)
-    copy.chmod(0o755)
+    copy_program(script, copy)
     try:
         workspace.run([inside], binds=[Bind(copy, inside)], network=script.network)
     except WorkError as error:

@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from imagebuilder.digest import digest_of_bytes
 from imagebuilder.errors import HostError, WorkError
 from imagebuilder.files import read_text, write_file
 from imagebuilder.process import check_tools, run
 from imagebuilder.recipe.types import ModuleSigning
+from imagebuilder.steps.placed import changed
 from imagebuilder.store.upper import walk
 
 MAGIC = b"~Module signature appended~\n"
@@ -64,7 +66,10 @@ def sign_modules(result: Path, signing: ModuleSigning) -> int:
         place = result / CERTIFICATE
         check_folders(result, place.parent)
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_file(place, ssl.PEM_cert_to_DER_cert(read_text(signing.certificate)))
+        der = ssl.PEM_cert_to_DER_cert(read_text(signing.certificate))
+        if digest_of_bytes(der) != signing.digest:
+            raise changed(signing.certificate)
+        write_file(place, der)
     return signed
 
 

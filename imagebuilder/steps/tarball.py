@@ -13,7 +13,9 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from imagebuilder.files import plain_file
 from imagebuilder.recipe.types import TreeFile
+from imagebuilder.steps.placed import PlannedFile, changed
 from imagebuilder.workspace import Workspace, check_places
 
 
@@ -42,7 +44,10 @@ def make_archive(files: Sequence[TreeFile], archive: Path) -> None:
 
 
 def add(tar: tarfile.TarFile, file: TreeFile) -> None:
-    """One member; owners go by name, which the root resolves."""
+    """One member; owners go by name, which the root resolves.
+
+    Raises WorkError if the file has changed since the plan.
+    """
     member = tarfile.TarInfo(file.target.lstrip("/"))
     member.mode = file.mode
     member.uname, member.gname = file.owner, file.group
@@ -54,6 +59,9 @@ def add(tar: tarfile.TarFile, file: TreeFile) -> None:
         tar.addfile(member, io.BytesIO(file.content))
     else:
         assert file.source is not None
-        with file.source.open("rb") as stream:
+        with plain_file(file.source) as stream:
             member.size = os.fstat(stream.fileno()).st_size
-            tar.addfile(member, stream)
+            planned = PlannedFile(file.source, stream)
+            tar.addfile(member, planned)
+        if planned.sum.hexdigest() != file.digest:
+            raise changed(file.source)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import HostError
+from imagebuilder.errors import HostError, WorkError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.lock.verified import Pool
 from imagebuilder.playbook import step as ansible
@@ -20,7 +20,8 @@ from imagebuilder.playbook.controller import (
     make_inside,
     render_settings,
 )
-from imagebuilder.playbook.step import AnsibleStep, hints, reported_error
+from imagebuilder.playbook.step import AnsibleStep, check_unchanged, hints, reported_error
+from imagebuilder.recipe.project import digests_of_project
 from imagebuilder.recipe.types import Playbook
 from imagebuilder.workspace import Workspace
 
@@ -34,6 +35,15 @@ def make_step(project: Path, **vars_: str) -> AnsibleStep:
 def make_workspace(work: Path) -> Workspace:
     """A workspace that nothing runs in."""
     return Workspace(work, (), "u", 0, work / "log", Pool(work, work), APT)
+
+
+def test_a_project_that_changed_while_its_playbook_ran_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "site.yml").write_text("- hosts: all\n")
+    playbook = Playbook("site.yml", tmp_path, digests_of_project(tmp_path), {})
+    check_unchanged(playbook)
+    (tmp_path / "tasks.yml").write_text("[]\n")
+    with pytest.raises(WorkError, match="has changed since this build read it"):
+        check_unchanged(playbook)
 
 
 def test_the_projects_settings_count_as_far_as_they_are_harmless(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 import ssl
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from imagebuilder.digest import digest_of_bytes
 from imagebuilder.errors import HostError, WorkError
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.types import ModuleSigning
@@ -28,7 +30,8 @@ def make_signing(folder: Path, name: str = "site", algorithm: str = "rsa:2048") 
             "-subj", "/CN=Kernel modules", "-keyout", key, "-out", certificate,
         ]
     )  # fmt: skip
-    return ModuleSigning(key, certificate, "d" * 64)
+    der = ssl.PEM_cert_to_DER_cert(certificate.read_text())
+    return ModuleSigning(key, certificate, digest_of_bytes(der))
 
 
 @pytest.fixture(scope="module")
@@ -138,3 +141,10 @@ def test_a_file_of_the_host_does_not_become_the_certificate(
     assert sign_modules(out, signing) == 1
     assert host.read_text() == "shadow"
     assert not (out / CERTIFICATE).is_symlink()
+
+
+def test_a_certificate_that_changed_since_the_plan_is_an_error(
+    tmp_path: Path, signing: ModuleSigning
+) -> None:
+    with pytest.raises(WorkError, match=r"site\.pem: has changed since this build read it"):
+        sign_modules(make_result(tmp_path), replace(signing, digest="d" * 64))
