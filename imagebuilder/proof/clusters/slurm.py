@@ -30,6 +30,9 @@ UNIFIED = "systemd.unified_cgroup_hierarchy"
 CARD = re.compile(r"(?P<begin>/dev/(?:nvidia|dri/renderD|dri/card))(?P<numbers>\[[\d,-]+\]|\d+)$")
 # The number of the first card, by the beginning of its node.
 FIRST = {"/dev/dri/renderD": 128}
+# What AutoDetect= asks for cards, and the PCI vendor of those.
+DETECTED = {"nvml": "10de", "nvidia": "10de", "rsmi": "1002", "oneapi": "8086"}
+LEAST_MIB = 2048
 RDMA = re.compile(r"ib_uverbs|rdma_ucm|\w+_ib|irdma|bnxt_re|hns_roce\w*")
 
 
@@ -39,6 +42,8 @@ def prove_slurm(subject: Subject, startup: Startup) -> Iterator[Finding]:
         yield from prove_hierarchy(subject, daemon)
         yield from prove_locked(subject, daemon)
         yield from prove_cards(subject.root, daemon)
+        yield from prove_detection(subject, daemon)
+        yield from prove_memory(subject.root, daemon)
 
 
 def prove_plugins(root: Root, daemon: SiteService) -> Iterator[Finding]:
@@ -85,6 +90,31 @@ def prove_locked(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
         where = (said_in(subject.root, daemon.unit, "LimitMEMLOCK"), loads[0])
         hint = f"set LimitMEMLOCK=infinity in a drop-in of {daemon.name}"
         yield SAY.warning(what, *where, hint=hint)
+
+
+def prove_detection(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
+    """A warning of AutoDetect= for the cards of another maker than the profile's (gres.conf(5))."""
+    path, settings = read_slurm(subject.root, "gres.conf")
+    value = settings.get("autodetect", "").lower()
+    vendors = {one.pci.partition(":")[0] for one in subject.hardware}
+    if vendors & {*DETECTED.values()} and DETECTED.get(value, "") not in {*vendors, ""}:
+        what = f"{daemon.name} finds no card: AutoDetect={value} of {path} asks for those of "
+        what += "another maker"
+        fitting = sorted(name for name, vendor in DETECTED.items() if vendor in vendors)
+        where = Evidence(path, said=f"AutoDetect={value}")
+        yield SAY.warning(what, where, hint=f"set AutoDetect={fitting[0]}")
+
+
+def prove_memory(root: Root, daemon: SiteService) -> Iterator[Finding]:
+    """A warning of nodes with less memory than the system takes: RealMemory= counts MiB."""
+    path, settings = read_slurm(root, "slurm.conf")
+    value = settings.get("realmemory", "")
+    if value.isdecimal() and 1 < whole(value) < LEAST_MIB:
+        what = (
+            f"jobs of {daemon.name} get at most {value} MiB of a node: RealMemory={value} of {path}"
+        )
+        hint = f"the unit is MiB: {value} GiB are {whole(value) << 10}"
+        yield SAY.warning(what, Evidence(path, said=f"RealMemory={value}"), hint=hint)
 
 
 def prove_cards(root: Root, daemon: SiteService) -> Iterator[Finding]:

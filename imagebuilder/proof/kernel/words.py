@@ -13,6 +13,7 @@ from operator import itemgetter
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.requested import prove_requested
+from imagebuilder.proof.kernel.values import prove_values
 from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.modprobe import config_lines
 from imagebuilder.proof.reading.modules import Kernel, module_name, plain
@@ -113,6 +114,8 @@ OPTIONS: tuple[tuple[str, Harmful], ...] = (
                        "firmware", "NVIDIA driver README, GSP Firmware")),
     ("amdgpu", Harmful("dpm", "0", "the card's power management is off, and it keeps its "
                        "initial clocks", AMDGPU)),
+    ("amdgpu", Harmful("ppfeaturemask", r"(?!([+-]?(0[xX][0-9a-fA-F]+|\d+))$).*", "it is no number "
+                       "without 0x, and the kernel does not load the driver", AMDGPU)),
     ("amdgpu", Harmful("vramlimit", r"[1-9]\d*", PART_OF_MEMORY, AMDGPU)),
     ("i915", Harmful("lmem_size", r"[1-9]\d*", PART_OF_MEMORY, I915)),
     ("amdgpu", Harmful("ip_block_mask", "(?!0xf{8}$|-1$|4294967295$).*", "it disables parts of "
@@ -143,6 +146,7 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
     for module, option, value, where in options_of(subject):
         yield from prove_option(subject.chips, module, option, value, where)
     kernel = subject.drivers
+    yield from prove_values(subject, kernel, list(options_of(subject)))
     yield from prove_unknown(subject, kernel, drivers)
     yield from prove_requested(subject, kernel)
 

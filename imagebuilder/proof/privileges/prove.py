@@ -13,6 +13,7 @@ from imagebuilder.proof.privileges.accounts import find_accounts
 from imagebuilder.proof.privileges.consoles import find_consoles
 from imagebuilder.proof.privileges.files import find_devices, find_files
 from imagebuilder.proof.privileges.login import find_ways_in
+from imagebuilder.proof.privileges.patterns import prove_patterns
 from imagebuilder.proof.privileges.searched import (
     find_open_folders,
     find_programs,
@@ -55,6 +56,7 @@ def prove_privileges(subject: Subject) -> Iterator[Finding]:
             by_packages.append(one)
         else:
             yield undeclared(one, provenance.who(one.path))
+    yield from prove_patterns(subject)
     if by_packages:
         many = format_count(len(by_packages), "way")
         yield say.fact(

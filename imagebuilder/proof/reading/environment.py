@@ -24,6 +24,14 @@ VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Quotes at the beginning of a value, or behind others, are taken off (parse_env_file_internal()).
 QUOTED = re.compile(r"""\s*(?:"(?P<double>(?:\\.|[^"\\])*)"|'(?P<single>[^']*)')""", re.DOTALL)
+# A line whose value begins with a mark, and has no other.
+OPENED = re.compile(
+    r"""^[ \t]*(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*(?P<mark>["'])(?:(?!(?P=mark)).)*$""",
+    re.MULTILINE,
+)
+ENDING = {mark: re.compile(rf"(?<!\\){mark}") for mark in "\"'"}
+MOST_NAME = 200  # characters of a line up to its value
+BEFORE_VALUE = re.compile(r"\n[ \t]*[A-Za-z_]\w*=$")
 ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 ESCAPED_IN_QUOTES = re.compile(r'\\(["\\`$])')
 
@@ -122,6 +130,17 @@ def ignored_lines(text: str) -> list[str]:
     """The lines of such a file that would set a variable in a shell, but do not in systemd."""
     named = [(line, line.partition("=")[0].strip()) for line in lines_of(text) if "=" in line]
     return [line for line, name in named if not NAME.fullmatch(name)]
+
+
+def unclosed(text: str) -> Iterator[str]:
+    """The variables of such a file whose value begins with a quotation mark that nothing ends, or
+    that ends where another value begins: `B="` below.
+    """
+    for found in OPENED.finditer(text):
+        end = ENDING[found["mark"]].search(text, found.end())
+        if end is None or BEFORE_VALUE.search(text[found.end() : end.start()][-MOST_NAME:]):
+            yield found["name"]
+            return
 
 
 def lines_of(text: str) -> list[str]:

@@ -95,7 +95,7 @@ def chosen_drivers(root: Root) -> list[str] | None:
 def read_vulkan(root: Root, search: Search, path: str) -> Icd:
     said = driver_said(root, path)
     if said is None:
-        return Icd("Vulkan", path, problem="has no ICD.library_path")
+        return Icd("Vulkan", path, problem="is no JSON with ICD.library_path")
     return Icd("Vulkan", path, said, find_library(search, path, said))
 
 

@@ -26,7 +26,7 @@ from imagebuilder.proof.services.selectors import (
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.unanswered import prove_answered
 
-PYTHON = "PYTHONPATH"
+PYTHON, HOME = "PYTHONPATH", "PYTHONHOME"
 SEARCH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
 RESOLVED = re.compile(r"^[ \t]+(?P<name>\S+) => (?P<path>/\S+)", re.MULTILINE)
 
@@ -118,6 +118,12 @@ def prove_python_path(
 
     A check for the device that runs isolated (`python -I`) does not import them.
     """
+    home = environment.get(HOME)
+    if home and home.value and not subject.root.glob(f"{home.value}/lib/python3*/os.py"):
+        what = f"{unit} does not start: {HOME}={home.value} makes Python look for its own library "
+        what += "there, and it is not there"
+        hint = f"remove it; {PYTHON} names folders of further modules"
+        yield SAY.fault(what, home.evidence(HOME), hint=hint)
     variable = environment.get(PYTHON)
     if variable is None or not variable.value.strip(":"):
         return

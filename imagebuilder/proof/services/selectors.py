@@ -60,7 +60,7 @@ SELECTORS: tuple[Selector, ...] = (
     Selector(
         "ONEAPI_DEVICE_SELECTOR",
         SYCL,
-        r"(?i)(?!.*(gpu|\*(;|$)|:\d)).*|.*!\s*(\*|level_zero):(\*|gpu).*",
+        r"(?i)[^;]*:[^;]*:.*|(?!.*(gpu|\*(;|$)|:\d)).*|.*!\s*(\*|level_zero):(\*|gpu).*",
         ONEAPI,
         fewer=r"[^;]*:[1-9]\d*.*",
     ),

@@ -17,6 +17,7 @@ from imagebuilder.proof.reading.environment import (
     files_of,
     ignored_lines,
     remarks,
+    unclosed,
 )
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
@@ -150,6 +151,13 @@ def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
                 f"the value: {unit.name} gets both",
                 Evidence(path, symbol=name, said=f"{name}="),
                 hint="move the comment to a line of its own, or quote the value if it has a #",
+            )
+        for name in unclosed(subject.root.text(path)):
+            yield SAY.fault(
+                f"the quotation mark in the value of {name} in {path} is never closed: {unit.name} "
+                "takes the lines below for a part of the value",
+                Evidence(path, symbol=name, said=f"{name}="),
+                hint="close it, or remove it: a value with blanks needs none here",
             )
         if ignored := ignored_lines(subject.root.text(path)):
             first = ignored[0].partition("=")[0].strip()

@@ -36,6 +36,7 @@ SETTINGS = {
         "drivers and engines cannot reserve the address space that they need",
     ),
     "fs.file-max": (r"\d{1,4}", "programs cannot open files"),
+    "vm.min_free_kbytes": (r"\d{9,}", "the unit is kB, and the node frees memory all the time"),
     "kernel.pid_max": (r"\d{1,3}", "programs cannot start threads"),
     "kernel.threads-max": (r"\d{1,3}", "programs cannot start threads"),
 }
@@ -153,13 +154,23 @@ def prove_packages(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_huge_pages(subject: Subject) -> Iterator[Finding]:
-    """A warning if much memory is kept for programs that ask for huge pages."""
-    size, reserved = PAGE, dict[str, tuple[int, Evidence]]()
-    for word in kernel_words(subject.cmdline):
+    """Warnings if much memory is kept for programs that ask for huge pages, and of a size of pages
+    without a number: `hugepages=` is for the size before it (kernel-parameters.txt).
+    """
+    size, reserved, sized = PAGE, dict[str, tuple[int, Evidence]](), None
+    words = list(kernel_words(subject.cmdline))
+    for word in words:
         if word.key in ("hugepagesz", "default_hugepagesz"):
             size = HUGE.get(word.value.upper(), PAGE)
+            sized = word if word.key == "hugepagesz" else sized
         elif word.key == "hugepages" and word.value.isdecimal():
             reserved[word.text] = whole(word.value) * size, word.evidence
+            sized = None
+    if sized and any(word.key == "hugepages" for word in words):
+        what = f"{sized.text} on the command line reserves no pages: no hugepages= follows it, and "
+        what += "one before it counts pages of another size"
+        hint = f"write {sized.text} before its hugepages="
+        yield SAY.warning(what, sized.evidence, hint=hint)
     if (one := read_sysctl(subject).get("vm.nr_hugepages")) and one.value.isdecimal():
         reserved[f"vm.nr_hugepages={one.value}"] = whole(one.value) * PAGE, one.where
     for name, (many, where) in reserved.items():

@@ -71,7 +71,14 @@ def prove_firewall(subject: Subject, startup: Startup) -> Iterator[Finding]:
             what += f"DNS and NTP ({path} has no rule for established connections)"
             hint = "accept them before everything else: `ct state established,related accept`"
             yield SAY.fault(what, where, hint=hint)
-        elif together and not OPEN.search(rules):
+            continue
+        if OPEN.search(rules):
+            continue
+        if not opens_ssh(rules, ssh_ports(subject.root)):
+            what = f"{name} drops what comes to ssh: no rule of {path} accepts its port, so that "
+            what += "nobody can log in"
+            yield SAY.warning(what, where, hint="accept it: `tcp dport 22 accept`")
+        if together:
             what = f"{name} drops what the processes of a job on other nodes send: {together.name} "
             what += "starts programs that connect to each other on any port"
             hint = "accept everything from the nodes' network: `ip saddr 192.168.1.0/24 accept`"
@@ -123,6 +130,16 @@ def opens(rules: str, ports: frozenset[str]) -> bool:
             if any(int(first) <= whole(port) <= int(last or first) for port in ports):
                 return True
     return False
+
+
+def opens_ssh(rules: str, ports: frozenset[str]) -> bool:
+    """Whether a rule accepts a port of ssh, or ports of which this file does not say which."""
+    for line in rules.splitlines():
+        words = set(re.split(r"[^\w@$-]+", line))
+        is_port = {"dport", "--dport", "--dports", "-dport", "-dports"} & words
+        if is_port and (ports | {"ssh"}) & words | {w for w in words if w[:1] in "@$" and w}:
+            return True
+    return "vmap" in rules
 
 
 def read_rules(root: Root, path: str) -> str:

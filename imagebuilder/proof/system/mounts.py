@@ -48,8 +48,23 @@ KERNELS = frozenset(
 )  # fmt: skip
 
 
+def prove_fields(subject: Subject) -> Iterator[Finding]:
+    """Faults of lines of fstab(5) that mount(8) and systemd ignore: a blank ends a field."""
+    for number, line in enumerate(subject.root.text(FSTAB).splitlines(), 1):
+        words = line.partition("#")[0].split()
+        extra = [word for word in words[4:6] if not word.isdecimal()] or words[6:]
+        if len(words) > 3 and extra:
+            what = (
+                f"line {number} of {FSTAB} is ignored, so that nothing is mounted at {words[1]}: "
+            )
+            what += f"{extra[0]} stands where a number is expected"
+            hint = "write the options without blanks, and \\040 for a blank in a path"
+            yield SAY.fault(what, Evidence(FSTAB, said=line.strip()), hint=hint)
+
+
 def prove_mounts(subject: Subject) -> Iterator[Finding]:
     """Faults of mounts that fail, or without which a node does not boot."""
+    yield from prove_fields(subject)
     for mount in find_mounts(subject):
         if mount.path not in subject.shipped or mount.path == FSTAB:
             yield from prove_disk(mount)

@@ -12,6 +12,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.access_list import prove_access_list
 from imagebuilder.proof.system.accounts import prove_accounts, prove_unit_accounts
+from imagebuilder.proof.system.characters import prove_characters
 from imagebuilder.proof.system.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.fences import prove_fences
 from imagebuilder.proof.system.files import prove_extensions, prove_files
@@ -21,6 +22,8 @@ from imagebuilder.proof.system.late import prove_late_settings
 from imagebuilder.proof.system.limits import prove_session_limits
 from imagebuilder.proof.system.manager import prove_journal, prove_manager
 from imagebuilder.proof.system.named import prove_named_files
+from imagebuilder.proof.system.namesakes import prove_namesakes
+from imagebuilder.proof.system.netdevs import prove_netdevs
 from imagebuilder.proof.system.network import prove_network
 from imagebuilder.proof.system.openssl import prove_openssl
 from imagebuilder.proof.system.options import prove_options
@@ -29,9 +32,10 @@ from imagebuilder.proof.system.places import prove_places
 from imagebuilder.proof.system.processors import prove_processors
 from imagebuilder.proof.system.reach import prove_reach
 from imagebuilder.proof.system.scripts import prove_scripts
+from imagebuilder.proof.system.sections import prove_sections
 from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.proof.system.start import prove_listeners, prove_ports, prove_start
-from imagebuilder.proof.system.tunnels import prove_tunnels
+from imagebuilder.proof.system.udev_rules import prove_udev_rules
 from imagebuilder.proof.system.unread import prove_read
 from imagebuilder.proof.system.upgrades import prove_upgrades
 from imagebuilder.proof.system.variables import prove_variables
@@ -61,6 +65,10 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_late_settings(subject, startup)
     yield from prove_fences(subject, startup)
     yield from prove_read(subject, startup)
+    yield from prove_namesakes(subject, startup)
+    yield from prove_characters(subject)
+    yield from prove_sections(subject)
+    yield from prove_udev_rules(subject)
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)
     yield from prove_variables(subject, startup)
@@ -71,7 +79,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_named_files(subject)
     yield from prove_sleep(subject, startup)
     yield from prove_network(subject, startup)
-    yield from prove_tunnels(subject.root, startup)
+    yield from prove_netdevs(subject.root, startup)
     yield from prove_tls(subject, startup)
     yield from prove_stub(subject, startup)
     yield from prove_journal(subject)

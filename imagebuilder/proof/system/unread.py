@@ -137,6 +137,7 @@ def prove_read(subject: Subject, startup: Startup) -> Iterator[Finding]:
         for path in site_files(subject, pattern):
             if path not in told and not any(map(subject.root.is_file, programs)):
                 yield without_reader(path, posixpath.basename(programs[0]), is_job=programs == CRON)
+    yield from prove_last_lines(subject)
     yield from prove_init_scripts(subject)
 
 
@@ -170,6 +171,16 @@ def without_reader(path: str, reader: str, *, is_job: bool) -> Finding:
     say, happens = (SAY.fault, "never runs") if is_job else (SAY.warning, "has no effect")
     what = f"{path} {happens}: the image has no {reader}"
     return say(what, Evidence(path), hint=f"install {reader}, or remove the file")
+
+
+def prove_last_lines(subject: Subject) -> Iterator[Finding]:
+    """Faults of tables of cron that it ignores as a whole (Debian's crontab(5), DIAGNOSTICS)."""
+    for pattern in ("/etc/crontab", "/etc/cron.d/*", "/var/spool/cron/crontabs/*"):
+        for path in site_files(subject, pattern):
+            text = subject.root.text(path)
+            if text and not text.endswith("\n"):
+                what = f"cron ignores {path}: its last line does not end in a newline"
+                yield SAY.fault(what, Evidence(path), hint="add a newline at its end")
 
 
 def prove_init_scripts(subject: Subject) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.services.selectors import EMULATIONS, HINDRANCES, SELECTORS, SHARED
 from imagebuilder.proof.services.sessions import session_environment
+from imagebuilder.proof.services.settings import words_of
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.options import texts_of
@@ -57,6 +58,8 @@ KNOWN = frozenset(
 # Names that differ by less are one letter apart, or two in a long one.  HTTPS_PROXY is so near to
 # HTTP_PROXY: both are known.
 NEAR = 0.9
+# Values of another form than the variable's: BACKEND:DEVICE (intel/llvm, EnvironmentVariables.md).
+INVALID = {"ONEAPI_DEVICE_SELECTOR": r"[^;]*:[^;]*:.*"}
 SHORTEST = 7  # of a name: three of four letters say nothing
 READABLE = re.compile(r".+\.(py|so(\.[\d.]+)?)")
 HINT = "correct its name, or remove it"
@@ -68,13 +71,14 @@ def prove_variables(subject: Subject, startup: Startup) -> Iterator[Finding]:
     An engine's variables are compared with what the engine reads (prove_known()).
     """
     told: set[tuple[str, str]] = set()
-    prefixes = dict(engine_prefixes(subject))
+    engines = dict(find_engine_words(subject))
     for unit in startup.starting():
         for name, variable in environment_of(subject, unit).items():
             is_told = (name, variable.path) in told or variable.path in subject.shipped
-            if is_told or name.startswith(prefixes.get(unit.name, "\0")):
+            prefix, words = engines.get(unit.name, ("\0", KNOWN))
+            if is_told or name.startswith(prefix):
                 continue
-            found = [*prove_variable(subject, unit, name, variable)]
+            found = [*prove_variable(subject, unit, name, variable, words)]
             told |= {(name, variable.path) for _ in found}
             yield from found
     for name, variable in session_environment(subject.root).items():
@@ -84,18 +88,27 @@ def prove_variables(subject: Subject, startup: Startup) -> Iterator[Finding]:
             yield SAY.warning(f"{what}which programs read", variable.evidence(name), hint=HINT)
 
 
-def engine_prefixes(subject: Subject) -> Iterator[tuple[str, str]]:
-    """The units of engines, and what the names of an engine's variables begin with."""
+def find_engine_words(subject: Subject) -> Iterator[tuple[str, tuple[str, frozenset[str]]]]:
+    """The units of engines: what the names of an engine's variables begin with, and the known names
+    with those.
+    """
     for engine in subject.expectations.engines:
         words = find_engine(subject.engines, engine.engine).model.words
         if words and words.prefix:
-            yield engine.unit, words.prefix
+            texts = map(str.upper, words_of(subject.root, words.variables))
+            names = {text for text in texts if text.startswith(words.prefix)}
+            yield engine.unit, (words.prefix, KNOWN | names)
 
 
 def prove_variable(
-    subject: Subject, unit: LoadedUnit, name: str, variable: Variable
+    subject: Subject, unit: LoadedUnit, name: str, variable: Variable, known: frozenset[str]
 ) -> Iterator[Finding]:
-    near, package = nearest(name), find_package(subject.root, unit, name)
+    if re.fullmatch(INVALID.get(name, "(?!)"), variable.value):
+        what = f"{unit.name} has {name}={variable.value}, which its runtime refuses"
+        hint = "see the documentation of that variable for the form of its value"
+        yield SAY.warning(what, variable.evidence(name), hint=hint)
+        return
+    near, package = nearest(name, known), find_package(subject.root, unit, name)
     if not (near or package) or is_read(subject, unit, name):
         return
     if package and not is_in_package(subject.root, package, name):
@@ -108,13 +121,13 @@ def prove_variable(
 
 
 @cache
-def nearest(name: str) -> str:
+def nearest(name: str, known: frozenset[str] = KNOWN) -> str:
     """A known variable that a name is a slip of, "" if there is none."""
-    if name in KNOWN or len(name) < SHORTEST:
+    if name in known or len(name) < SHORTEST:
         return ""
-    if name.upper() in KNOWN - {"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}:
+    if name.upper() in known - {"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}:
         return name.upper()
-    near = get_close_matches(name, KNOWN, n=1, cutoff=NEAR)
+    near = get_close_matches(name, known, n=1, cutoff=NEAR)
     plain = [re.sub(r"\d", "", text) for text in (name, *near)]
     return near[0] if near and plain[0] != plain[1] else ""
 

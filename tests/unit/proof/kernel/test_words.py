@@ -238,3 +238,25 @@ def test_selinux_without_a_policy(
 
 def test_sizes() -> None:
     assert [size_of(text) for text in ("512M", "2G", "1024", "x")] == [512 << 20, 2 << 30, 1024, 0]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("ppfeaturemask=fff73fff", True),
+        ("ppfeaturemask=0xfff73fff", False),
+        ("ppfeaturemask=4294393855", False),
+        ("runpm=on", True),
+        ("async=maybe", True),
+        ("async=Y", False),
+        ("name=anything", False),
+    ],
+)
+def test_values_that_the_kernel_refuses(option: str, said: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    types = ["ppfeaturemask:hexint", "runpm:int", "async:bool", "name:charp"]
+    files = kernel_files({"kernel/site.ko.xz": {"parmtype": types}})
+    files = {**files, "/etc/modprobe.d/site.conf": f"options site {option}\n"}
+    asked = subject(make_tree(tmp_path, files))
+    asked.__dict__["shipped"] = {}
+    found = [each.what for each in prove_words(asked) if "does not load site" in each.what]
+    assert len(found) == said

@@ -250,7 +250,7 @@ def test_icd_files_that_nobody_waits_for(tmp_path: Path) -> None:
     found = proved(tmp_path, files)
     assert faults(found) == []
     assert warnings(found) == [
-        "Vulkan ICD intel_icd.json has no ICD.library_path",
+        "Vulkan ICD intel_icd.json is no JSON with ICD.library_path",
         "OpenCL ICD x.icd points at libx.so, which does not exist",
     ]
 

@@ -414,7 +414,8 @@ def test_a_filter_lets_jobs_through(
     is_said: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:
-    asked = subject(make_tree(tmp_path, {"/etc/n.conf": CHAIN.format("drop", rules)}))
+    ssh = "tcp dport { 22, 80 } accept\n"
+    asked = subject(make_tree(tmp_path, {"/etc/n.conf": CHAIN.format("drop", rules + ssh)}))
     asked.__dict__["shipped"] = {}
     lines = {"nftables.service": "/usr/sbin/nft -f /etc/n.conf", "job.service": program}
     units = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.system.netdevs import prove_netdevs
 from imagebuilder.proof.system.network import NETWORKD
-from imagebuilder.proof.system.tunnels import prove_tunnels
 from tests.unit.proof.trees import make_tree
 
 NETDEV = "/etc/systemd/network/50-wg0.netdev"
@@ -18,7 +18,7 @@ STARTED = Startup(frozenset((NETWORKD,)), {}, {}, ())
 
 def told(root: Path, tunnel: str, peer: str, startup: Startup = STARTED) -> list[str]:
     text = f"[NetDev]\nName=wg0\nKind=wireguard\n[WireGuard]\n{tunnel}\n[WireGuardPeer]\n{peer}\n"
-    return [each.what for each in prove_tunnels(make_tree(root, {NETDEV: text}), startup)]
+    return [each.what for each in prove_netdevs(make_tree(root, {NETDEV: text}), startup)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Characters of web pages and of other systems in a site's files: they look right, and no program
+takes them for what they look like.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+
+TOP = "/etc"
+MOST = 256 << 10  # bytes of a file that people write
+# For people, or of formats that allow these characters and ends of lines.
+ELSEWHERE = re.compile(
+    r".*/(motd|issue(\.net)?|update-motd\.d/.*|ssl/.*|ca-certificates/.*)"
+    r"|.*\.(md|txt|html?|xml|json|ya?ml|toml|pem|crt|cer|key|css|js|rst|csv|po|desktop)"
+)
+# A dash that begins a word, quotation marks before a value or a word, and blanks that are none.
+FOREIGN = re.compile(
+    "(?:(?<=\\s)|(?<=[\"'=]))[\u2010-\u2015\u2212]{1,2}[A-Za-z]|(?:(?<=\\s)|(?<==))[\u2018-\u201f]"
+    "|[\u00a0\u200b\u2060\ufeff]"
+)
+NAMES = {
+    "\u00a0": "a no-break space",
+    "\u200b": "a space without width",
+    "\ufeff": "a byte order mark",
+}
+ENDS = re.compile(r"\r\n")
+
+
+def prove_characters(subject: Subject) -> Iterator[Finding]:
+    """Warnings, one for each file."""
+    for path in subject.root.walk(TOP):
+        if path in subject.shipped or ELSEWHERE.fullmatch(path):
+            continue
+        data = subject.root.map(path) or b""
+        if len(data) > MOST or data.find(b"\0") >= 0:
+            continue
+        try:
+            text = bytes(data).decode()
+        except UnicodeDecodeError:
+            continue
+        yield from prove_text(path, text)
+
+
+def prove_text(path: str, text: str) -> Iterator[Finding]:
+    for number, line in enumerate(text.splitlines(), 1):
+        found = FOREIGN.search(f" {line.partition('#')[0]}")
+        if found:
+            mark = found[0].strip()[:1] or found[0][:1]
+            name = NAMES.get(mark, f'"{mark}"')
+            what = f"{path} has {name} (U+{ord(mark):04X}) in line {number}, as web pages and word "
+            what += "processors put it: programs do not take it for the plain character"
+            hint = "write the plain character: -, \", ' or a space"
+            yield SAY.warning(what, Evidence(path, said=f"line {number}"), hint=hint)
+            return
+    if ENDS.search(text) and not text.startswith("#!"):
+        what = (
+            f"the lines of {path} end in CR LF, as on Windows: programs take the CR for the last "
+        )
+        what += "character of a name or a value"
+        yield SAY.warning(what, Evidence(path), hint=f"run sed -i 's/\\r$//' {path}")
