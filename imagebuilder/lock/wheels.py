@@ -129,6 +129,11 @@ def lock_python(
     this Python; HostError if no index is reachable.
     """
     wanted = load_requirements(env.requirements, python.markers)
+    if digest_of_file(env.requirements) != env.digest:  # else the lock would name another file
+        where = os.fspath(env.requirements)
+        raise InputError(
+            "has changed since the recipe was read", where=where, hint="run the command again"
+        )
     count = format_count(len(wanted.entries), "wheel")
     progress(f"Choosing {count} for {env.path} (Python {python.short})")
     cache.mkdir(parents=True, exist_ok=True)

@@ -18,8 +18,13 @@ from imagebuilder.files import read_plain
 
 HASH = re.compile(r"--hash[= ]sha256:([0-9a-f]{64})")
 ANY_HASH = re.compile(r"--hash[= ]\S+")
-# Options that say where wheels are; others would change what is chosen.
-WHERE = re.compile(r"(-i|-f|--index-url|--extra-index-url|--find-links|--trusted-host)[= ]")
+# Options that say where wheels are, one on a line.  pip takes any others on that line too: they
+# would change what is chosen, and with --editable it runs a program of that project on this host.
+WHERE = re.compile(
+    r"(?:-[if][ \t]+|--(?:index-url|extra-index-url|find-links|trusted-host)(?:=|[ \t]+))"
+    r"""[^\s'"\\]+"""
+)
+PLACES = ("-i", "-f", "--index-url", "--extra-index-url", "--find-links", "--trusted-host")
 HINT = "make it with: uv pip compile --generate-hashes, or pip-compile --generate-hashes"
 # Requirements without a hash that are reported one by one: a whole file of them is one mistake.
 MOST_BARE = 3
@@ -63,8 +68,8 @@ def load_requirements(path: Path, markers: Mapping[str, str]) -> Requirements:
     if faults := list(requirement_faults(path, str(path))):
         raise InputError.of(faults)
     lines = [line for _, line in logical_lines(read_plain(path, MOST_LIST).decode())]
-    options = tuple(line for line in lines if WHERE.match(line))
-    parsed = (parse_line(line) for line in lines if not WHERE.match(line))
+    options = tuple(line for line in lines if WHERE.fullmatch(line))
+    parsed = (parse_line(line) for line in lines if not WHERE.fullmatch(line))
     entries = tuple(
         entry for entry, marker in parsed if marker is None or marker.evaluate(dict(markers))
     )
@@ -81,7 +86,7 @@ def requirement_faults(path: Path, shown: str) -> Iterator[Fault]:
     except OSError as error:
         yield Fault(shown, f"cannot be read: {error.strerror}")
         return
-    packages = [(number, line) for number, line in lines if not WHERE.match(line)]
+    packages = [(number, line) for number, line in lines if not WHERE.fullmatch(line)]
     if not packages:
         yield Fault(shown, "names no package")
     bare: list[tuple[int, str]] = []
@@ -117,7 +122,10 @@ def logical_lines(text: str) -> Iterator[tuple[int, str]]:
 def parse_line(line: str) -> tuple[Requirement, Marker | None]:
     """One requirement with its environment marker.  Raises ValueError with what is wrong."""
     if line.startswith("-"):
-        raise ValueError(f"the option {line.split()[0]} is not allowed in a locked environment")
+        name = re.split(r"[=\s]", line, maxsplit=1)[0]
+        if name in PLACES:
+            raise ValueError(f"{name} needs one address without quotes, and nothing else beside it")
+        raise ValueError(f"the option {name} is not allowed in a locked environment")
     hashes = HASH.findall(line)
     try:
         parsed = Parsed(ANY_HASH.sub("", line).strip())
