@@ -4,8 +4,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from imagebuilder.recipe.rules import INDEX
 
 SCHEMA = 1
+
+# What a lock says becomes parts of paths and of commands on this host, and lines that pip reads.
+# Few people read a lock before they build with it, so it may say nothing else.
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Size = Annotated[int, Field(ge=0, lt=1 << 63)]
+Word = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_][0-9A-Za-z_+.:~^-]*$")]
+Place = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$")]
+FileName = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z_][^\x00-\x20/]*$")]
+WheelName = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z._-]*$")]
+WheelVersion = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z.!+_-]*$")]
+WheelIndex = Annotated[str, StringConstraints(pattern=INDEX.whole)]
+WheelFile = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z.!+_-]*\.whl$")]
 
 
 @dataclass(frozen=True)
@@ -16,14 +33,14 @@ class LockedPackage:
     say or the lock is too old to have it.  It is not part of the package's identity.
     """
 
-    name: str
-    version: str
-    architecture: str
-    sha256: str
-    size: int
-    path: str
+    name: Word
+    version: Word
+    architecture: Word
+    sha256: Sha256
+    size: Size
+    path: Place
     source: str
-    installed: int = field(default=0, compare=False)
+    installed: Size = field(default=0, compare=False)
 
     @property
     def nevra(self) -> str:
@@ -35,11 +52,11 @@ class LockedPackage:
 class LockedWheel:
     """One Python wheel, by file name, size in bytes and sha256."""
 
-    name: str
-    version: str
-    filename: str
-    sha256: str
-    size: int
+    name: WheelName
+    version: WheelVersion
+    filename: WheelFile
+    sha256: Sha256
+    size: Size
 
 
 @dataclass(frozen=True)
@@ -55,25 +72,25 @@ class LockedPython:
     python: str
     wheels: tuple[LockedWheel, ...]
     interpreter: str = "/usr/bin/python3"
-    options: tuple[str, ...] = ()
+    options: tuple[WheelIndex, ...] = ()
 
 
 @dataclass(frozen=True)
 class LockedFile:
     """One file of a source package; `path` is relative to the source's archive root."""
 
-    name: str
-    sha256: str
-    size: int
-    path: str
+    name: FileName
+    sha256: Sha256
+    size: Size
+    path: Place
 
 
 @dataclass(frozen=True)
 class LockedSourcePackage:
     """One source package; the first of `files` names the others."""
 
-    name: str
-    version: str
+    name: Word
+    version: Word
     files: tuple[LockedFile, ...]
     source: str
 

@@ -15,15 +15,11 @@ from packaging.utils import canonicalize_name
 
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.files import read_plain
+from imagebuilder.recipe.rules import INDEX
 
 HASH = re.compile(r"--hash[= ]sha256:([0-9a-f]{64})")
 ANY_HASH = re.compile(r"--hash[= ]\S+")
-# Options that say where wheels are, one on a line.  pip takes any others on that line too: they
-# would change what is chosen, and with --editable it runs a program of that project on this host.
-WHERE = re.compile(
-    r"(?:-[if][ \t]+|--(?:index-url|extra-index-url|find-links|trusted-host)(?:=|[ \t]+))"
-    r"""[^\s'"\\]+"""
-)
+# Options that say where wheels are.
 PLACES = ("-i", "-f", "--index-url", "--extra-index-url", "--find-links", "--trusted-host")
 HINT = "make it with: uv pip compile --generate-hashes, or pip-compile --generate-hashes"
 # Requirements without a hash that are reported one by one: a whole file of them is one mistake.
@@ -68,8 +64,8 @@ def load_requirements(path: Path, markers: Mapping[str, str]) -> Requirements:
     if faults := list(requirement_faults(path, str(path))):
         raise InputError.of(faults)
     lines = [line for _, line in logical_lines(read_plain(path, MOST_LIST).decode())]
-    options = tuple(line for line in lines if WHERE.fullmatch(line))
-    parsed = (parse_line(line) for line in lines if not WHERE.fullmatch(line))
+    options = tuple(line for line in lines if INDEX.pattern.fullmatch(line))
+    parsed = (parse_line(line) for line in lines if not INDEX.pattern.fullmatch(line))
     entries = tuple(
         entry for entry, marker in parsed if marker is None or marker.evaluate(dict(markers))
     )
@@ -86,7 +82,7 @@ def requirement_faults(path: Path, shown: str) -> Iterator[Fault]:
     except OSError as error:
         yield Fault(shown, f"cannot be read: {error.strerror}")
         return
-    packages = [(number, line) for number, line in lines if not WHERE.fullmatch(line)]
+    packages = [(number, line) for number, line in lines if not INDEX.pattern.fullmatch(line)]
     if not packages:
         yield Fault(shown, "names no package")
     bare: list[tuple[int, str]] = []

@@ -96,6 +96,13 @@ GLOB = rule(
     "an absolute glob that names a first folder",
 )
 URI = rule(r"(https?|file)://[^\s]+", "an address that begins with http://, https:// or file://")
+# Where pip finds wheels, one option on a line.  pip takes any others on that line too: they would
+# change what is chosen, and with --editable it runs a program of that project on this host.
+INDEX = rule(
+    r"(-[if][ \t]+|--(index-url|extra-index-url|find-links|trusted-host)(=|[ \t]+))"
+    r"""[^\s'"\\]+""",
+    "one option with one address",
+)
 ARCHIVE = rule(r"(https?|file)://[^\n]+", URI.what)  # a template may be in it
 MIRROR = rule(
     r"(tor\+)?https?://\S+|(file|copy):/\S+",

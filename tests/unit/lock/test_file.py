@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,13 @@ from imagebuilder.lock.difference import digest_of_source
 from imagebuilder.lock.file import find_lock, load_lock, lock_differences, make_lock_file
 from imagebuilder.lock.types import (
     Lock,
+    LockedBuild,
+    LockedFile,
     LockedLayer,
     LockedPackage,
     LockedPython,
     LockedSource,
+    LockedSourcePackage,
     LockedWheel,
 )
 from imagebuilder.recipe.types import Base, Boot, Overlay, PythonEnv, Recipe, Source
@@ -177,3 +181,67 @@ def test_another_base(lock: Lock) -> None:
         "the base is now c, it was b",
         "the architecture is now arm64, it was amd64",
     )
+
+
+WHEEL = LockedWheel("w", "1", "w-1-py3-none-any.whl", "cd" * 32, 5)
+FILE = LockedFile("w_1.dsc", "cd" * 32, 5, "pool/w_1.dsc")
+PYTHON = LockedPython("/opt/v", "r", "3.13", (WHEEL,), options=("--index-url https://x/simple",))
+SOURCES = LockedSourcePackage("w", "1", (FILE,), "deb")
+
+
+def of_wheel(**changed: Any) -> LockedBuild:  # noqa: ANN401 - as many fields as it has
+    """A build of one of each, of which something of the wheel was changed by hand."""
+    python = replace(PYTHON, wheels=(replace(WHEEL, **changed),))
+    return LockedBuild("b", (), (), (package("a"),), (SOURCES,), python)
+
+
+def of_package(**changed: Any) -> LockedBuild:  # noqa: ANN401
+    return replace(of_wheel(), packages=(replace(package("a"), **changed),))
+
+
+def of_source(**changed: Any) -> LockedBuild:  # noqa: ANN401
+    return replace(of_wheel(), source_packages=(replace(SOURCES, **changed),))
+
+
+def of_file(**changed: Any) -> LockedBuild:  # noqa: ANN401
+    return of_source(files=(replace(FILE, **changed),))
+
+
+def of_options(option: str) -> LockedBuild:
+    return replace(of_wheel(), python=replace(PYTHON, options=(option,)))
+
+
+@pytest.mark.parametrize(
+    ("build", "key"),
+    [
+        (of_wheel(name="w @ file:///evil.tar.gz #"), "name"),
+        (of_wheel(name="w\n--editable=/evil"), "name"),
+        (of_wheel(version="1 --hash=sha256:0"), "version"),
+        (of_wheel(filename="../../etc/x.whl"), "filename"),
+        (of_wheel(sha256="../" * 20 + "abcd"), "sha256"),
+        (of_wheel(size=-1), "size"),
+        (of_wheel(size=10**25), "size"),
+        (of_package(name="-oAPT::x=y"), "name"),
+        (of_package(version="1 2"), "version"),
+        (of_package(sha256="/etc/cron.d/x"), "sha256"),
+        (of_package(path="a\nb"), "path"),
+        (of_source(name="../../x"), "name"),
+        (of_file(name="../../../etc/x"), "name"),
+        (of_file(name=".."), "name"),
+        (of_options("--editable /evil"), "options"),
+        (of_options("-i http://x -e /evil"), "options"),
+    ],
+)
+def test_a_lock_says_nothing_that_leads_elsewhere(
+    tmp_path: Path, lock: Lock, build: LockedBuild, key: str
+) -> None:
+    """It becomes paths and commands on this host; few people read it before they build with it."""
+    path = tmp_path / "p.lock"
+    for each in (of_wheel(), build):
+        layers = (lock.layers[0], LockedLayer("v", (), (), (), 5, (each,)))
+        make_lock_file(replace(lock, layers=layers), path)
+        if each == build:
+            with pytest.raises(InputError, match=rf"p\.lock:\d+: .*{key}.*: \w+"):
+                load_lock(path)
+        else:
+            assert load_lock(path).layers == layers
