@@ -34,8 +34,36 @@ def paths_below(top: Path) -> Iterator[Path]:
 
     No link is followed.  Path.rglob() raises for a folder that goes, before Python 3.13.
     """
-    for here, folders, names in os.walk(top):
+    for here, folders, names in folders_below(top):
         yield from (Path(here, name) for name in (*folders, *names))
+
+
+def folders_below(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Each folder below `top`, itself first, with the names of folders and of others in it.
+
+    As os.walk(), which calls itself for each level before Python 3.12: a program of an image may
+    make thousands.  Names that the caller takes from the first list are not entered, nor are links.
+    """
+    todo = [os.fspath(top)]
+    while todo:
+        here = todo.pop()
+        try:
+            with os.scandir(here) as entries:
+                found = list(entries)
+        except OSError:
+            continue
+        folders = [entry.name for entry in found if leads_to_folder(entry)]
+        entered = {entry.name for entry in found if entry.is_dir(follow_symlinks=False)}
+        yield here, folders, sorted({entry.name for entry in found} - set(folders))
+        todo.extend(f"{here.rstrip('/')}/{name}" for name in reversed(folders) if name in entered)
+
+
+def leads_to_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder or a link to one; no link that leads to itself is."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def matching(top: Path, pattern: str) -> Iterator[Path]:

@@ -8,7 +8,6 @@ version is not an input of the layer, which only depends on the recipe and the l
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from imagebuilder.decode import parse_object, read_or_say
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.errors import HostError, WorkError
 from imagebuilder.families.tool import find_program
+from imagebuilder.folders import folders_below
 from imagebuilder.playbook.command_socket import command_socket
 from imagebuilder.playbook.controller import Controller, controller_sandbox, make_controller
 from imagebuilder.playbook.facts import OF_MACHINES
@@ -331,7 +331,7 @@ def unique(texts: Iterator[str]) -> list[str]:
 
 def written(workspace: Workspace) -> Iterator[Path]:
     """The new and changed files in the upper."""
-    for folder, _, names in os.walk(workspace.tree):
+    for folder, _, names in folders_below(workspace.tree):
         yield from (Path(folder, name) for name in names)
 
 

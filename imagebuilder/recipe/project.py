@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from imagebuilder.digest import Json, digest_of, digest_of_file
+from imagebuilder.folders import folders_below
 from imagebuilder.recipe.tree import printable
 
 # Folders in a playbook's project that are not part of it.
@@ -76,7 +77,7 @@ def digests_of_project(project: Path, *, follow: bool = True) -> Mapping[str, Js
 
 def entries_of_project(project: Path) -> Iterator[Path]:
     """The files and symlinks of a project."""
-    for folder, below, names in os.walk(project):
+    for folder, below, names in folders_below(project):
         below[:] = sorted(set(below) - IGNORED)
         links = [name for name in below if Path(folder, name).is_symlink()]
         yield from (Path(folder, name) for name in sorted([*names, *links]))

@@ -116,9 +116,10 @@ def remove_empty(root: Root, folder: str) -> None:
     top = root.host(folder)
     if top is None:
         return
-    for here, _, _ in os.walk(top, topdown=False):
-        if not any(Path(here).iterdir()):
-            Path(here).rmdir()
+    folders = [Path(e.path) for e in all_below(top) if e.is_dir(follow_symlinks=False)]
+    for here in (*reversed(folders), top):
+        if not any(here.iterdir()):
+            here.rmdir()
 
 
 def entries_below(root: Root, folder: str) -> Iterator[str]:

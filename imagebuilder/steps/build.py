@@ -12,7 +12,6 @@ not locked.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,7 +33,7 @@ from imagebuilder.steps.placed import copy_program
 from imagebuilder.steps.python import PythonStep
 from imagebuilder.steps.signing import check_signing, sign_modules
 from imagebuilder.steps.step import Step
-from imagebuilder.store.upper import walk
+from imagebuilder.store.upper import remove, walk
 from imagebuilder.workspace import Workspace, check_places
 
 VERSION = 2
@@ -137,7 +136,7 @@ class BuildStep(Step):
         if os.path.lexists(workspace.out / MODULES) or os.path.lexists(workspace.out / "lib"):
             workspace.run(["depmod", "--all", kernel])
         run_clean(workspace)
-        shutil.rmtree(tools.tree)
+        remove(tools.tree)
 
     def furnish(self, tools: Workspace) -> None:
         """Install what the build needs in its tree."""

@@ -22,6 +22,7 @@ from imagebuilder.files import make_private, move_away, move_in
 from imagebuilder.folders import matching
 from imagebuilder.store.objects import (
     EMPTY,
+    Folder,
     object_path,
     read_commit,
     read_folder,
@@ -81,10 +82,32 @@ def change_tree(repo: Path, tree: Path, old: str, new: str) -> None:
 
 
 def change_folder(repo: Path, folder: Path, old: str, new: str) -> None:
-    """As change_tree() of two dirtrees; "" is an empty one."""
-    if old == new:
-        return
-    before, after = (read_folder(repo, tree) if tree else EMPTY for tree in (old, new))
+    """As change_tree() of two dirtrees; "" is an empty one.
+
+    A folder gets its mode and owner after what is in it, as it may pass them on.
+    """
+    metas: list[tuple[str, Path]] = []
+    todo = [(folder, old, new)]
+    while todo:
+        here, old, new = todo.pop()
+        if old == new:
+            continue
+        before, after = (read_folder(repo, tree) if tree else EMPTY for tree in (old, new))
+        change_files(repo, here, before, after)
+        for name, (tree, meta) in after.folders.items():
+            old_tree, old_meta = before.folders.get(name, ("", ""))
+            if not old_meta:
+                (here / name).mkdir()
+            todo.append((here / name, old_tree, tree))
+            if old_meta != meta:
+                metas.append((meta, here / name))
+        os.utime(here, ns=(0, 0))
+    for meta, here in reversed(metas):
+        write_dirmeta(repo, meta, os.fspath(here))
+
+
+def change_files(repo: Path, folder: Path, before: Folder, after: Folder) -> None:
+    """Make the files of a folder those of another, and remove what it has no longer."""
     # What is no longer there, or of another kind.
     for name in {*(before.files.keys() - after.files), *(before.folders.keys() - after.folders)}:
         remove(folder / name)
@@ -93,14 +116,6 @@ def change_folder(repo: Path, folder: Path, old: str, new: str) -> None:
             (folder / name).unlink(missing_ok=True)
             source = repo / "objects" / object_path(checksum, "file")
             os.link(source, folder / name, follow_symlinks=False)
-    for name, (tree, meta) in after.folders.items():
-        old_tree, old_meta = before.folders.get(name, ("", ""))
-        if not old_meta:
-            (folder / name).mkdir()
-        change_folder(repo, folder / name, old_tree, tree)
-        if old_meta != meta:
-            write_dirmeta(repo, meta, os.fspath(folder / name))
-    os.utime(folder, ns=(0, 0))
 
 
 def drop_trees(state: Path) -> None:

@@ -13,7 +13,6 @@ objects are on disk (ostree-commit(1), transaction and syncfs).
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +35,7 @@ from imagebuilder.recipe.validate import suggest
 from imagebuilder.rights import check_enterable
 from imagebuilder.store.objects import read_commit, read_folder
 from imagebuilder.store.plain import check_objects, check_top
-from imagebuilder.store.upper import Changes, stage
+from imagebuilder.store.upper import Changes, remove, stage
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import ReleaseName
 
@@ -200,7 +199,7 @@ class Store:
                 commit = self.commit(tree, epoch=epoch, base=below)
             except WorkError:
                 # A file has taken the place of a directory: only a merged tree can say so.
-                shutil.rmtree(tree, ignore_errors=True)
+                remove(tree)
                 commit = self.commit_merged(tree, upper, changes, below=below, epoch=epoch)
         else:
             commit = self.commit_merged(tree, upper, changes, below=below, epoch=epoch)

@@ -5,13 +5,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from imagebuilder import folders
 from imagebuilder.errors import WorkError
-from imagebuilder.folders import read_mounts
+from imagebuilder.folders import folders_below, paths_below, read_mounts
+from imagebuilder.process import run
+from imagebuilder.recipe.project import digests_of_project
+from imagebuilder.root import Root
+from imagebuilder.slim.types import remove_empty
+from imagebuilder.store.upper import remove
 from imagebuilder.store.workplace import remove_tree
 
 ROW = b"33-22 1 0:25 / %s rw,relatime shared:1 - tmpfs tmpfs rw\n"
@@ -41,3 +47,63 @@ def test_nothing_is_removed_below_a_mount_with_any_name(
     with pytest.raises(WorkError, match=re.escape("is mounted inside")):
         remove_tree(place)
     assert (place / name).is_dir()
+
+
+LEVELS = 1500
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A folder with more levels than Python has frames, which a program of an image makes easily.
+
+    pytest itself could not remove it.
+    """
+    top = tmp_path / "top"
+    here = top
+    for _ in range(LEVELS):
+        here.mkdir()
+        here /= "d"
+    here.mkdir()
+    (here / "file").write_text("x")
+    try:
+        yield top
+    finally:
+        run(["rm", "-rf", "--", top])
+
+
+def test_folders_of_any_depth_are_read_and_removed(deep: Path) -> None:
+    assert sum(1 for _ in paths_below(deep)) == LEVELS + 1
+    (name,) = digests_of_project(deep)
+    assert name == "d/" * LEVELS + "file"
+    (deep / name).unlink()
+    remove_empty(Root(deep), "/d")
+    assert list(deep.iterdir()) == []
+
+
+def test_a_tree_of_any_depth_is_removed_and_no_link_followed(deep: Path) -> None:
+    outside = deep.parent / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("x")
+    (deep / "link").symlink_to(outside)
+    remove(deep)
+    assert not deep.exists()
+    assert (outside / "file").exists()
+    link = deep.parent / "link"
+    link.symlink_to(outside)
+    remove(link)
+    remove(link)
+    assert (outside / "file").exists()
+
+
+def test_folders_are_walked_as_os_walk_does(tmp_path: Path) -> None:
+    for name in ("a/x", "a/y/z", "b"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a/file").write_text("x")
+    (tmp_path / "b/link").symlink_to("../a")
+    (tmp_path / "b/loop").symlink_to("loop")
+    found = {here: (set(below), set(names)) for here, below, names in folders_below(tmp_path)}
+    assert found == {here: (set(below), set(names)) for here, below, names in os.walk(tmp_path)}
+    for here, below, _ in folders_below(tmp_path):
+        assert not here.endswith(("/x", "/y", "/z"))
+        below[:] = [name for name in below if name not in ("x", "y")]
+    assert list(folders_below(tmp_path / "none")) == []
