@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from errno import ENAMETOOLONG
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
@@ -103,10 +104,24 @@ def strip_bookkeeping(path: Path) -> bool:
 
 
 def walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """`top` and everything below it, parents first, never following a symlink."""
+    """`top` and everything below it, parents first, never following a symlink.
+
+    Raises WorkError for a path that is too long for the system, which a program can make step by
+    step.
+    """
     yield top, top.lstat()
-    for entry in entries_below(top):
-        yield Path(entry.path), entry.stat(follow_symlinks=False)
+    try:
+        for entry in entries_below(top):
+            yield Path(entry.path), entry.stat(follow_symlinks=False)
+    except OSError as error:
+        if error.errno != ENAMETOOLONG:
+            raise
+        shown = os.fspath(error.filename).removeprefix(os.fspath(top))
+        raise WorkError(
+            f"the path has {len(os.fsencode(shown))} bytes, which no program can open",
+            where=fit(shown),
+            hint="let the step make fewer folders in each other, or shorter names",
+        ) from error
 
 
 def stage(upper: Path, tree: Path, changes: Changes) -> None:

@@ -17,7 +17,7 @@ from imagebuilder.process import run
 from imagebuilder.recipe.project import digests_of_project
 from imagebuilder.root import Root
 from imagebuilder.slim.types import remove_empty
-from imagebuilder.store.upper import remove
+from imagebuilder.store.upper import remove, walk
 from imagebuilder.store.workplace import remove_tree
 
 ROW = b"33-22 1 0:25 / %s rw,relatime shared:1 - tmpfs tmpfs rw\n"
@@ -50,6 +50,7 @@ def test_nothing_is_removed_below_a_mount_with_any_name(
 
 
 LEVELS = 1500
+LONG = "d" * 200
 
 
 @pytest.fixture
@@ -107,3 +108,16 @@ def test_folders_are_walked_as_os_walk_does(tmp_path: Path) -> None:
         assert not here.endswith(("/x", "/y", "/z"))
         below[:] = [name for name in below if name not in ("x", "y")]
     assert list(folders_below(tmp_path / "none")) == []
+
+
+def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    perl = f"chdir shift; for (1..30) {{ mkdir '{LONG}'; chdir '{LONG}' or die }}"
+    top.mkdir()
+    run(["perl", "-e", perl, top])
+    try:
+        with pytest.raises(WorkError, match=r"^/d+.*: the path has \d{4} bytes, which no program"):
+            list(walk(top))
+    finally:
+        remove(top)
+    assert not top.exists()
