@@ -22,6 +22,7 @@ from imagebuilder.lock.patience import Pace, SlowError, paced
 from imagebuilder.lock.pip import (
     MOST_CHOSEN,
     NETWORK_HINT,
+    UNREACHABLE,
     Pip,
     choosing,
     download_error,
@@ -215,7 +216,8 @@ def ask_pip(
             ),
         )  # fmt: skip
         if done.status != 0:
-            match = NO_WHEEL.search(done.stderr)
+            is_lost = UNREACHABLE.search(done.stdout + done.stderr)
+            match = None if is_lost else NO_WHEEL.search(done.stderr)
             others = pythons_with(match[1], scratch, options, python, pip) if match else []
             raise pip_error(done, where, python, others)
     for entry in cast(list[dict[str, Json]], read_object(report, whole=True)["install"]):

@@ -18,7 +18,7 @@ from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.fetch import fetch
-from imagebuilder.lock import patience, pip
+from imagebuilder.lock import patience, pip, wheels
 from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.patience import PATIENCE, Patience
 from imagebuilder.lock.pip import errors_of
@@ -337,6 +337,11 @@ def test_an_index_that_does_not_answer(index: Index, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PIP_NO_INDEX", "0")
     monkeypatch.setenv("PIP_INDEX_URL", uri)
     monkeypatch.setenv("PIP_RETRIES", "1")
+
+    def ask_for_others(*_: object) -> None:
+        raise AssertionError("other Pythons are not tried: each waits as long")
+
+    monkeypatch.setattr(wheels, "pythons_with", ask_for_others)
     with pytest.raises(HostError, match="package index is not reachable"):
         index.lock(f"pure==1.0 --hash=sha256:{'0' * 64}")
 
