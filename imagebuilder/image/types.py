@@ -33,7 +33,11 @@ HINT = "publish or build the image again; imagebuilder releases --verify shows w
 
 
 Epoch = Annotated[int, Field(ge=0, lt=1 << 33)]
-Text = Annotated[str, StringConstraints(max_length=65536)]
+# A manifest may come from another builder, and its texts go to terminals, as those of recipes do,
+# which have none of these control characters either (recipe/positions.py).
+Text = Annotated[str, StringConstraints(max_length=65536, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")]
+# A part of a line for the kernel, or of a path.
+Line = Annotated[str, StringConstraints(max_length=65536, pattern=r"^\P{Cc}*$")]
 COMMIT = "[0-9a-f]{64}"
 Commit = Annotated[str, StringConstraints(pattern=f"^{COMMIT}$")]
 
@@ -74,7 +78,7 @@ class ImageKernel:
     `early` is what comes before the initrd (bootfiles.py), None if there is no such file.
     """
 
-    release: Text
+    release: Line
     vmlinuz: BootFile
     initrd: BootFile
     early: BootFile | None = None
@@ -96,7 +100,7 @@ class ImageBoot:
     """The kind of root that nodes get unless they say otherwise, and their command line."""
 
     root: RootKind
-    cmdline: tuple[Text, ...]
+    cmdline: tuple[Line, ...]
 
 
 @dataclass(frozen=True)

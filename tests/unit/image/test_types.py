@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,7 +52,7 @@ def test_older_manifests_lack_keys_and_keep_their_bytes(missing: int) -> None:
     assert encode_image(image) == text
 
 
-WORDS = st.text(st.characters(codec="utf-8"), max_size=9)
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=9)
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -184,3 +185,20 @@ def test_a_declaration_of_another_shape_is_an_input_error(inputs: Mapping[str, o
     image = declaring(inputs)
     with pytest.raises(InputError, match="is damaged"):
         assert not (image.users, image.groups, image.units)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"base": "x\x1b]0;x\x07"},
+        {"suite": "x\x7f"},
+        {"kernel": replace(IMAGE.kernel, release="x\ny")},
+        {"kernel": replace(IMAGE.kernel, release="x\x9b31m")},
+        {"boot": replace(IMAGE.boot, cmdline=("quiet\nshell",))},
+        {"boot": replace(IMAGE.boot, cmdline=("x\0",))},
+    ],
+)
+def test_no_text_of_a_manifest_changes_a_terminal(changed: Mapping[str, Any]) -> None:
+    """It may come from another builder."""
+    with pytest.raises(InputError, match="should match pattern"):
+        decode_image(encode_image(replace(IMAGE, **changed)), "manifest.json")
