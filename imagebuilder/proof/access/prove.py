@@ -139,7 +139,9 @@ def prove_rules(subject: Subject) -> Iterator[Finding]:
         yield from prove_answered(SAY, done, unread, Evidence(UDEVADM, said="udevadm verify"))
         for path, what in REFUSED.findall(done.stdout + done.stderr):
             hint = "correct it; udevadm verify in the image shows the error"
-            yield SAY.fault(f"udev rejects a line of {path}: {what}", Evidence(path), hint=hint)
+            is_accepted = "deprecated" in what
+            say, does = (SAY.warning, "warns of") if is_accepted else (SAY.fault, "rejects")
+            yield say(f"udev {does} a line of {path}: {what}", Evidence(path), hint=hint)
 
 
 def prove_node_creation(subject: Subject) -> Finding:

@@ -15,7 +15,7 @@ SAY = Say(Question.PRIVILEGES)
 MOST_LINE = 4096
 # A command with a wildcard in a word behind it; `^...$` is a regular expression.
 COMMAND = re.compile(
-    r"(?<![\w.])(?P<program>/[^\s,:=*?]+)[ \t]+(?P<words>[^,^*?\[]*(?<!\\)[*?\[][^,]*)"
+    r"(?<![^\s,:=!])(?P<program>/[^\s,:=*?]+)[ \t]+(?P<words>[^,^*?\[]*(?<!\\)[*?\[][^,]*)"
 )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from imagebuilder.image.proof import Finding
+from imagebuilder.process import Completed
 from imagebuilder.proof.access.memlock import memlock_of, read_memlock
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.reading.accounts import read_accounts
@@ -113,6 +115,24 @@ def test_a_good_tree_has_no_fault(tmp_path: Path) -> None:
 
 def test_nothing_declared_raises_no_question(tmp_path: Path) -> None:
     assert list(prove_access(subject(make(tmp_path)))) == []
+
+
+def test_lines_that_udev_rejects_or_will_reject(tmp_path: Path) -> None:
+    def verify(argv: Sequence[str], *, seconds: int = 60) -> Completed:
+        assert seconds
+        said = "/etc/udev/rules.d/1.rules:1 Invalid key.\n"
+        said += (
+            "/etc/udev/rules.d/2.rules:3 Group npu is no system group: deprecated.\n"
+        )
+        return Completed(1, "", said if argv else "")
+
+    tree = make(tmp_path, {"/usr/bin/udevadm": Program()})
+    asked = subject(tree, expectations=Expectations(**EXPECTED), run=verify)
+    found = list(prove_access(asked))
+    assert faults(found) == ["udev rejects a line of /etc/udev/rules.d/1.rules: Invalid key."]
+    assert [each.partition(":")[0] for each in warnings(found)] == [
+        "udev warns of a line of /etc/udev/rules.d/2.rules"
+    ]
 
 
 def test_a_device_of_the_profile_is_asked_about(tmp_path: Path) -> None:
