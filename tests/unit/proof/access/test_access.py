@@ -121,9 +121,7 @@ def test_lines_that_udev_rejects_or_will_reject(tmp_path: Path) -> None:
     def verify(argv: Sequence[str], *, seconds: int = 60) -> Completed:
         assert seconds
         said = "/etc/udev/rules.d/1.rules:1 Invalid key.\n"
-        said += (
-            "/etc/udev/rules.d/2.rules:3 Group npu is no system group: deprecated.\n"
-        )
+        said += "/etc/udev/rules.d/2.rules:3 Group npu is no system group: deprecated.\n"
         return Completed(1, "", said if argv else "")
 
     tree = make(tmp_path, {"/usr/bin/udevadm": Program()})
