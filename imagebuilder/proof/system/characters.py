@@ -16,7 +16,8 @@ TOP = "/etc"
 MOST = 256 << 10  # bytes of a file that people write
 # For people, or of formats that allow these characters and ends of lines.
 ELSEWHERE = re.compile(
-    r".*/(motd|issue(\.net)?|update-motd\.d/.*|ssl/.*|ca-certificates/.*)"
+    r".*/(motd|issue)\b.*|.*/(update-motd\.d|ssl|ca-certificates)/.*"
+    r"|.*(?i:banner|readme|licen[cs]e|notice|welcome)[^/]*"
     r"|.*\.(md|txt|html?|xml|json|ya?ml|toml|pem|crt|cer|key|css|js|rst|csv|po|desktop)"
 )
 # A dash that begins a word, quotation marks before a value or a word, and blanks that are none.
@@ -29,6 +30,7 @@ NAMES = {
     "\u200b": "a space without width",
     "\ufeff": "a byte order mark",
 }
+REMARKS = ("#", ";", "//", "!", '"')
 ENDS = re.compile(r"\r\n")
 
 
@@ -49,7 +51,8 @@ def prove_characters(subject: Subject) -> Iterator[Finding]:
 
 def prove_text(path: str, text: str) -> Iterator[Finding]:
     for number, line in enumerate(text.splitlines(), 1):
-        found = FOREIGN.search(f" {line.partition('#')[0]}")
+        is_remark = line.lstrip().startswith(REMARKS)
+        found = None if is_remark else FOREIGN.search(f" {line.partition('#')[0]}")
         if found:
             mark = found[0].strip()[:1] or found[0][:1]
             name = NAMES.get(mark, f'"{mark}"')

@@ -103,6 +103,9 @@ def test_characters_that_look_right(path: str, text: str, said: str, tmp_path: P
     [
         ("/etc/a.conf", "# \u201cquoted\u201d \u2013 a remark\nkey value # \u2013 x\n"),
         ("/etc/motd", "Welcome \u2013 \u201cnodes\u201d\n"),
+        ("/etc/motd.d/10-site", "Welcome \u2013 \u201cnodes\u201d\n"),
+        ("/etc/ssh/banner", "Welcome \u2013 \u201cnodes\u201d\n"),
+        ("/etc/a.ini", "; \u201cquoted\u201d\n// \u2013x\n"),
         ("/etc/a.service", "Description=Models \u2013 for all\n"),
         ("/etc/a.conf", "name=Café-Müller don\u2019t\n"),
         ("/etc/a.json", "{}\r\n"),
