@@ -163,7 +163,9 @@ def find_package(root: Root, unit: LoadedUnit, name: str) -> str:
 def is_in_package(root: Root, package: str, name: str) -> bool:
     """Whether a file of a package has a variable's name, or makes names out of its beginning."""
     prefix = re.escape(name.partition("_")[0].encode())
-    pattern = re.compile(re.escape(name.encode()) + rb"\b|\b" + prefix + rb"_[\"'{%]")
+    # Also as auto_envvar_prefix= of click and envvar_prefix= of dynaconf, without the underscore.
+    made = rb"\b" + prefix + rb"_[\"'{%]|[\"']" + prefix + rb"[\"']"
+    pattern = re.compile(re.escape(name.encode()) + rb"\b|" + made)
     for path in root.walk(package):
         if READABLE.fullmatch(path) and pattern.search(root.map(path) or b""):
             return True

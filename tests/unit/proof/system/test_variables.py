@@ -25,6 +25,7 @@ FILES: Mapping[str, Content] = {
     f"{PACKAGES}/transformers/__init__.py": "import os\n",
     f"{PACKAGES}/transformers/hub.py": 'os.getenv("TRANSFORMERS_OFFLINE")\n',
     f"{PACKAGES}/ray/__init__.py": 'os.getenv(f"RAY_{name}")\n',
+    f"{PACKAGES}/uvicorn/__init__.py": 'main(auto_envvar_prefix="UVICORN")\n',
 }
 
 
@@ -73,6 +74,7 @@ def test_gone_from_its_package(tmp_path: Path) -> None:
         ("/usr/bin/other", "GGML_VK_DISABLE_COOPMAT3=1", ()),
         ("/opt/e/bin/python", "TRANSFORMERS_OFFLINE=1", ()),
         ("/opt/e/bin/python", "RAY_anything=1", ()),
+        ("/opt/e/bin/python", "UVICORN_PORT=1", ()),
         ("/usr/bin/other", "TRANSFORMERS_CACHE=/models", ()),
     ],
 )
