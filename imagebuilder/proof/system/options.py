@@ -12,10 +12,11 @@ import mmap
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 from imagebuilder.elf import MAGIC, Needs
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Finding, Level
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
 from imagebuilder.proof.reading.interpreters import INTERPRETER, SHELL, first_line, runs
 from imagebuilder.proof.reading.libraries import search_of
@@ -39,11 +40,14 @@ EVERY = frozenset(("help", "usage", "version"))
 PASSES_ON = re.compile(rb"\$[@*]|\$\{[@*]")
 # Libraries of the compiler and of C read no options, but have many words.
 PLAIN = re.compile(r"(ld-linux|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|resolv)\.so).*")
+SEARCH = "LD_LIBRARY_PATH"
 MOST = 60  # libraries of a program
 
 
 def prove_options(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """Faults of options that a program does not have; a warning if it has none of the line's."""
+    """Faults of options that a program does not have; warnings if it has none of the line's, or if
+    a variable leads it to libraries that may be others than those that were read.
+    """
     engines = {engine.unit for engine in subject.expectations.engines}
     for unit in startup.starting():
         sources = [*unit.paths, *files_of(subject.root, unit)]
@@ -53,7 +57,9 @@ def prove_options(subject: Subject, startup: Startup) -> Iterator[Finding]:
         for key in KEYS:
             for words in unit.commands.get(key, ()):
                 command = expanded(words, environment)
-                yield from prove_command(subject, unit, key, command)
+                for found in prove_command(subject, unit, key, command):
+                    is_sure = SEARCH not in environment
+                    yield found if is_sure else replace(found, level=Level.WARNING)
 
 
 def prove_command(

@@ -54,6 +54,13 @@ def test_an_option_that_is_nowhere(line: str, level: Level, option: str, tmp_pat
     assert told(tmp_path, line) == [(level, said)]
 
 
+def test_libraries_that_a_variable_leads_to(tmp_path: Path) -> None:
+    line = f"{PROGRAM} --listen-address=:1 --network-plugin=cni"
+    ((level, what),) = told(tmp_path, line, "LD_LIBRARY_PATH=/opt/lib\n")
+    assert level is Level.WARNING
+    assert what.endswith("has no option --network-plugin (ExecStart=)")
+
+
 def test_options_of_which_none_is_there(tmp_path: Path) -> None:
     ((level, what),) = told(tmp_path, f"{PROGRAM} --network-plugin cni --network-name x")
     assert level is Level.WARNING
