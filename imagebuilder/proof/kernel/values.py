@@ -29,14 +29,17 @@ def types_of(kernel: Kernel, path: str) -> dict[str, str]:
 def prove_values(
     subject: Subject, kernel: Kernel, options: list[tuple[str, str, str, Evidence]]
 ) -> Iterator[Finding]:
-    """Faults of options that a site sets for modules of the image."""
+    """Faults, and warnings, of options that a site sets for modules of the image."""
     for module, option, value, where in options:
         path = kernel.by_name.get(module, "") if where.path not in subject.shipped else ""
         kind = types_of(kernel, path).get(option, "") if path else ""
         is_number = kind in WHOLE and not re.fullmatch(NUMBER, value)
-        if is_number or (kind == "bool" and not TRUTH.fullmatch(value)):
-            wanted = "a number, such as 0x1f" if is_number else "0 or 1"
-            what = f"the kernel does not load {module}: its option {option} takes {wanted}, and "
-            what += f"gets {value or 'nothing'}"
-            hint = f"modinfo -p {module} in the image lists the types of its options"
-            yield SAY.fault(what, where, hint=hint)
+        gets = f"and gets {value or 'nothing'}"
+        hint = f"modinfo -p {module} in the image lists the types of its options"
+        if is_number:
+            what = f"the kernel does not load {module}: its option {option} takes a number "
+            yield SAY.fault(f"{what}(such as 0x1f), {gets}", where, hint=hint)
+        elif kind == "bool" and not TRUTH.fullmatch(value):
+            # Some take words of their own, as nx_huge_pages= of kvm does.
+            what = f"the kernel may not load {module}: its option {option} takes 0 or 1, {gets}"
+            yield SAY.warning(what, where, hint=hint)

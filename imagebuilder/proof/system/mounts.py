@@ -49,15 +49,15 @@ KERNELS = frozenset(
 
 
 def prove_fields(subject: Subject) -> Iterator[Finding]:
-    """Faults of lines of fstab(5) that mount(8) and systemd ignore: a blank ends a field."""
+    """Faults of lines of fstab(5) in which a blank ends a field too early: mount(8) and systemd 262
+    ignore them, and systemd 252 mounts with the options before the blank.
+    """
     for number, line in enumerate(subject.root.text(FSTAB).splitlines(), 1):
         words = line.partition("#")[0].split()
-        extra = [word for word in words[4:6] if not word.isdecimal()] or words[6:]
+        extra = [word for word in words[4:6] if not word.isdecimal()]
         if len(words) > 3 and extra:
-            what = (
-                f"line {number} of {FSTAB} is ignored, so that nothing is mounted at {words[1]}: "
-            )
-            what += f"{extra[0]} stands where a number is expected"
+            what = f"line {number} of {FSTAB} is ignored, or its options end at the blank, so that "
+            what += f"{words[1]} is not mounted as meant: {extra[0]} stands for a number"
             hint = "write the options without blanks, and \\040 for a blank in a path"
             yield SAY.fault(what, Evidence(FSTAB, said=line.strip()), hint=hint)
 
