@@ -20,6 +20,7 @@ FOLDER = re.compile(
 )
 OF_UNITS = (".d", ".wants", ".requires", ".upholds")
 NEAR = 0.85
+MOST = 50  # folders whose unit is guessed: each is compared with every unit
 
 
 def prove_namesakes(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -35,7 +36,8 @@ def prove_namesakes(subject: Subject, startup: Startup) -> Iterator[Finding]:
             if match is None or place in told or is_for_some(match["unit"], match["kind"], units):
                 continue
             told.add(place)
-            near = get_close_matches(match["unit"], units, n=1, cutoff=NEAR)
+            meant = units if len(told) <= MOST else ()
+            near = get_close_matches(match["unit"], meant, n=1, cutoff=NEAR)
             what = f"{place} has no effect: the image has no unit {match['unit']}"
             hint = f"rename it, if {near[0]} is meant" if near else "remove it, or install the unit"
             yield SAY.warning(what, Evidence(path), hint=hint)
