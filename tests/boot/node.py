@@ -27,10 +27,11 @@ Description=Tell the laboratory what this node is
 ExecStart=/etc/laboratory
 """
 # Facts are lines `name=value`.  Files are read again from the server after the caches are
-# dropped, because a network that is lost is noticed only then.
+# dropped, because a network that is lost is noticed only then.  Complaints of programs go to the
+# console: beside the facts they would fall into the middle of one.
 TELL = """\
 #!/bin/sh
-exec > /dev/ttyS1 2>&1
+exec > /dev/ttyS1 2> /dev/ttyS0
 tell() {{ sed "s/^/$1=/"; }}
 echo "state=$(systemctl is-system-running --wait)"
 systemctl --failed --plain --no-legend | tell failed
@@ -47,7 +48,7 @@ stat -c '%n %F %a %u:%g' {paths} | tell stat
 echo written > /usr/written && cat /usr/written | tell write
 find /var/log/journal -type f | tell journal
 echo 3 > /proc/sys/vm/drop_caches
-find /usr/bin /usr/lib/systemd -type f | sed 100q | xargs cat | wc -c | tell read
+find /usr/bin /usr/lib/systemd -type f | sed -n 1,100p | xargs cat | wc -c | tell read
 echo end=
 systemctl poweroff --no-block
 """
