@@ -30,7 +30,7 @@ from imagebuilder.recipe.memory import keep_documents
 from imagebuilder.recipe.read import load_site
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.rights import check_root, check_writable
-from imagebuilder.sandbox import check_sandbox
+from imagebuilder.sandbox.sandbox import check_sandbox
 from imagebuilder.settings import Settings, find_home
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.store.state import make_state

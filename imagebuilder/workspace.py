@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 from imagebuilder.errors import WorkError
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import Completed, Word, run
-from imagebuilder.sandbox import Bind, Sandbox, folders_of
+from imagebuilder.sandbox.sandbox import Bind, Sandbox, folders_of
 
 if TYPE_CHECKING:  # it works in one of these
     from imagebuilder.families.protocol import Family

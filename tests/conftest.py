@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.process import run
-from imagebuilder.sandbox_mounts import check, libc, mount
+from imagebuilder.sandbox.mounts import check, libc, mount
 from tests.boot_slots import BootSlots
 from tests.sampling import EVERY, find_sample
 from tests.workshop import (

@@ -46,8 +46,8 @@ from imagebuilder.report.types import Check, Outcome, Report, Trial
 from imagebuilder.rights import check_root
 from imagebuilder.root import Root
 from imagebuilder.rootkind import FORMAT_OF, KINDS, Format, name_of, packed_file
-from imagebuilder.sandbox import Bind, Sandbox, folders_of
-from imagebuilder.sandbox_view import for_anybody
+from imagebuilder.sandbox.sandbox import Bind, Sandbox, folders_of
+from imagebuilder.sandbox.view import for_anybody
 from imagebuilder.store.workplace import workplace
 from imagebuilder.tree import CANDIDATE, ReleaseName, Tree
 from imagebuilder.ui import Ui

@@ -18,7 +18,7 @@ from testinfra.host import Host
 from imagebuilder.checks.facts import Facts
 from imagebuilder.cpio import measure_archives, skip_padding
 from imagebuilder.limited import GZIP, MOST_DICTIONARY
-from imagebuilder.sandbox import INSIDE
+from imagebuilder.sandbox.sandbox import INSIDE
 
 MODULE = re.compile(r"\.ko(\.(xz|zst|gz))?$")
 PLACE = "/tmp/initrd"

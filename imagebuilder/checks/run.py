@@ -20,8 +20,8 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.process import Word, end_children, run
 from imagebuilder.report.types import Check, Outcome
-from imagebuilder.sandbox import INSIDE, Bind, Sandbox
-from imagebuilder.sandbox_lasting import staying
+from imagebuilder.sandbox.lasting import staying
+from imagebuilder.sandbox.sandbox import INSIDE, Bind, Sandbox
 from imagebuilder.secret import hidden
 from imagebuilder.ui import format_count
 

@@ -22,7 +22,7 @@ from imagebuilder.folders import matching, read_mounts
 from imagebuilder.playbook.step import check_ansible, find_ansible
 from imagebuilder.process import run
 from imagebuilder.rights import is_noexec
-from imagebuilder.sandbox import check_sandbox
+from imagebuilder.sandbox.sandbox import check_sandbox
 from imagebuilder.share import INSTALLED, SHARE
 from imagebuilder.ui import format_size
 

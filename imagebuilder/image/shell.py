@@ -14,7 +14,7 @@ from imagebuilder.image.types import read_image
 from imagebuilder.locks import file_lock
 from imagebuilder.process import become
 from imagebuilder.rights import check_root
-from imagebuilder.sandbox import Sandbox
+from imagebuilder.sandbox.sandbox import Sandbox
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
 from imagebuilder.store.state import checked_out, open_store

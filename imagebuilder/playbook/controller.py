@@ -16,7 +16,7 @@ from imagebuilder.environment import SBIN
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.playbook.machine_files import MACHINE_ID
 from imagebuilder.recipe.types import Playbook
-from imagebuilder.sandbox import Bind, Sandbox, folders_of
+from imagebuilder.sandbox.sandbox import Bind, Sandbox, folders_of
 from imagebuilder.workspace import Workspace
 
 HERE = Path(__file__).parent

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from imagebuilder.process import run
-from imagebuilder.sandbox_lasting import Inside
+from imagebuilder.sandbox.lasting import Inside
 
 # A fixed id of this program, which no node has.
 MACHINE_ID = "f1d2d2f924e986ac86fdf7b36c94bcdf"

@@ -23,7 +23,7 @@ from imagebuilder.playbook.facts import pins_of
 from imagebuilder.playbook.step import find_ansible, read_rows
 from imagebuilder.process import MOST, Word, run
 from imagebuilder.recipe.types import Base, Overlay, Playbook, Recipe
-from imagebuilder.sandbox_view import for_anybody
+from imagebuilder.sandbox.view import for_anybody
 
 PREFIX = "ansible_"
 

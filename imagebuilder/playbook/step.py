@@ -28,8 +28,8 @@ from imagebuilder.playbook.machine_files import find_machine_words, make_machine
 from imagebuilder.process import MOST, Word, run
 from imagebuilder.recipe.project import digests_of_project
 from imagebuilder.recipe.types import Playbook, Recipe
-from imagebuilder.sandbox import INSIDE, Bind
-from imagebuilder.sandbox_lasting import Inside, staying
+from imagebuilder.sandbox.lasting import Inside, staying
+from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.finalise import find_identity

@@ -36,8 +36,8 @@ from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.proof.unanswered import REFUSED
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import Root
-from imagebuilder.sandbox import Sandbox
-from imagebuilder.sandbox_lasting import staying
+from imagebuilder.sandbox.lasting import staying
+from imagebuilder.sandbox.sandbox import Sandbox
 from imagebuilder.secret import hidden
 from imagebuilder.untrusted import MOST_LONG, fit
 

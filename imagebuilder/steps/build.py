@@ -24,7 +24,7 @@ from imagebuilder.lock.builds import source_files
 from imagebuilder.lock.types import LockedBuild, LockedPackage
 from imagebuilder.lock.verified import Locked
 from imagebuilder.recipe.types import ModuleSigning, PythonEnv, Script
-from imagebuilder.sandbox import INSIDE, Bind
+from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.dkms import find_dkms_failure

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.recipe.types import Group, Script, TreeFile, Units, User
-from imagebuilder.sandbox import INSIDE, Bind
+from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.placed import copy_program, files_input

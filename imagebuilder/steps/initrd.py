@@ -23,7 +23,7 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.files import plain_file
 from imagebuilder.recipe.types import TreeFile
-from imagebuilder.sandbox import INSIDE, Bind
+from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.steps.placed import files_input
 from imagebuilder.steps.step import Step
 from imagebuilder.steps.tarball import run_place

@@ -12,7 +12,7 @@ from uv import find_uv_bin
 from imagebuilder.digest import Json
 from imagebuilder.lock.types import LockedPython
 from imagebuilder.lock.verified import Locked
-from imagebuilder.sandbox import INSIDE, Bind
+from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.steps.bytecode import run_uncheck
 from imagebuilder.steps.step import Step
 from imagebuilder.workspace import Workspace, check_places

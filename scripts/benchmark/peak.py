@@ -23,7 +23,7 @@ from pathlib import Path
 from imagebuilder.cli.main import run
 from scripts.benchmark.spent import children, field_of
 
-INIT = b"imagebuilder.sandbox_init"
+INIT = b"imagebuilder.sandbox.init"
 INTERVAL_SECONDS = 0.1
 
 

@@ -21,7 +21,7 @@ from imagebuilder.image.types import decode_image, encode_image
 from imagebuilder.lock.file import load_lock
 from imagebuilder.lock.types import Lock
 from imagebuilder.process import run
-from imagebuilder.sandbox import Bind, Sandbox
+from imagebuilder.sandbox.sandbox import Bind, Sandbox
 from tests.workshop import Workshop
 
 pytestmark = pytest.mark.root

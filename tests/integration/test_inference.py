@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from imagebuilder.process import Completed, run
-from imagebuilder.sandbox import Bind, Sandbox
+from imagebuilder.sandbox.sandbox import Bind, Sandbox
 from tests.unit.probes import load_program
 from tests.workshop import SHIPPED_OVERLAYS, Workshop
 

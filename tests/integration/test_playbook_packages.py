@@ -102,8 +102,8 @@ def test_an_ordinary_user_looks_from_a_view_without_network(tmp_path: Path) -> N
     secret = Path("/etc/hostname")
     program = (
         "import os, sys; sys.path.append(sys.argv[1]); from pathlib import Path; "
-        "from imagebuilder.process import run; from imagebuilder.sandbox import *; "
-        "from imagebuilder.sandbox_view import View; work, project = map(Path, sys.argv[2:4]); "
+        "from imagebuilder.process import run; from imagebuilder.sandbox.sandbox import *; "
+        "from imagebuilder.sandbox.view import View; work, project = map(Path, sys.argv[2:4]); "
         "s = Sandbox(work, ('empty',), 'u', 0, enter=False, binds=(Bind(project, project),)); "
         "done = run(['sh', '-c', sys.argv[4]], sandbox=View(s), check=False); "
         "print(done.stdout, done.stderr)"

@@ -13,8 +13,8 @@ import pytest
 
 from imagebuilder.errors import WorkError
 from imagebuilder.process import run
-from imagebuilder.sandbox import Bind, Sandbox, folders_of
-from imagebuilder.sandbox_lasting import staying
+from imagebuilder.sandbox.lasting import staying
+from imagebuilder.sandbox.sandbox import Bind, Sandbox, folders_of
 from tests.integration.started import command_lines, wait_until
 from tests.workshop import CHECKOUT
 
@@ -218,7 +218,7 @@ def test_kill_leaves_nothing(busybox: Path) -> None:
     code = (
         "from pathlib import Path\n"
         "from imagebuilder.process import run\n"
-        "from imagebuilder.sandbox import Sandbox\n"
+        "from imagebuilder.sandbox.sandbox import Sandbox\n"
         f"s = Sandbox(Path({os.fspath(busybox)!r}), ('c',), 'u', 0)\n"
         f"run(['sh', '-c', 'touch /started; (sleep {NAP} &); sleep {NAP}'], sandbox=s)\n"
     )
@@ -235,10 +235,10 @@ def sleepers() -> list[int]:
     return [pid for pid, line in command_lines().items() if line.startswith(words)]
 
 
-@pytest.mark.parametrize("module", ["sandbox_init", "sandbox_view"])
+@pytest.mark.parametrize("module", ["init", "view"])
 def test_nothing_is_imported_from_the_root_of_a_sandbox(module: str) -> None:
     """A late import would find what a hostile root has where the interpreter looks."""
-    late = f"import sys; from imagebuilder import {module} as ours; "
+    late = f"import sys; from imagebuilder.sandbox import {module} as ours; "
     late += "ours.read_table = lambda _: __import__('colorsys'); sys.argv.append(''); ours.start()"
     words = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-S", "-B", "-c", late]
     said = run(words, check=False).stderr

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.process import Word, run
-from imagebuilder.sandbox import Sandbox
-from imagebuilder.sandbox_lasting import staying
+from imagebuilder.sandbox.lasting import staying
+from imagebuilder.sandbox.sandbox import Sandbox
 from tests.integration.escapes import HARMLESS, OF_NETWORK, WAYS, call
 
 pytestmark = pytest.mark.root
@@ -88,7 +88,7 @@ def test_root_inside_is_nobody_outside(busybox: Path, tmp_path: Path) -> None:
 def test_a_kernel_that_gives_no_user_namespace_is_told(tmp_path: Path) -> None:
     """Said with what to do, before a build; there is no weaker sandbox to fall back to."""
     code = (
-        "from pathlib import Path\nfrom imagebuilder.sandbox import check_sandbox\n"
+        "from pathlib import Path\nfrom imagebuilder.sandbox.sandbox import check_sandbox\n"
         f"check_sandbox(Path({os.fspath(tmp_path)!r}))"
     )
     script = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'

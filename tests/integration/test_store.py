@@ -16,7 +16,7 @@ from imagebuilder.errors import InputError, WorkError
 from imagebuilder.image.types import encode_image, read_image
 from imagebuilder.locks import file_lock, is_locked
 from imagebuilder.process import run
-from imagebuilder.sandbox import Sandbox
+from imagebuilder.sandbox.sandbox import Sandbox
 from imagebuilder.store.records import Record, drop_records, find_record, make_record
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import OPAQUE, Changes, settle

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from imagebuilder.process import run
-from imagebuilder.sandbox_mounts import mount
+from imagebuilder.sandbox.mounts import mount
 from tests.fixtures.aptrepo import keyring, make_key
 from tests.integration.published import memory_folder
 from tests.integration.started import orphans_are_ours

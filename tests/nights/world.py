@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from imagebuilder.process import run
-from imagebuilder.sandbox_mounts import MS_REMOUNT, mount
+from imagebuilder.sandbox.mounts import MS_REMOUNT, mount
 from tests.fixtures.aptrepo import (
     DAY,
     ArchiveServer,

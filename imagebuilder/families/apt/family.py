@@ -38,7 +38,7 @@ from imagebuilder.lock.patience import Patience, Progress
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.types import Lock, LockedPackage, LockedSource, LockedSourcePackage
 from imagebuilder.recipe.types import Recipe, Source
-from imagebuilder.sandbox import INSIDE
+from imagebuilder.sandbox.sandbox import INSIDE
 from imagebuilder.workspace import Workspace
 
 if TYPE_CHECKING:

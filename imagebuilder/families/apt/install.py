@@ -12,7 +12,7 @@ from imagebuilder.families.protocol import Packages
 from imagebuilder.lock.builds import files_of
 from imagebuilder.lock.types import LockedSourcePackage
 from imagebuilder.process import check_tools
-from imagebuilder.sandbox import INSIDE, Bind
+from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.workspace import Workspace
 
 FILES, SOURCES = INSIDE / "files", INSIDE / "source"

@@ -51,7 +51,7 @@ def test_the_command_line_imports_nothing_heavy(module: str, found: set[str]) ->
 
 def test_a_sandbox_starts_with_few_modules() -> None:
     """A build starts dozens: each of these takes it 2 to 10 ms."""
-    lines = "import sys; sys.path.append(sys.argv[1]); import imagebuilder.sandbox_init; "
+    lines = "import sys; sys.path.append(sys.argv[1]); import imagebuilder.sandbox.init; "
     lines += "print(*sys.modules)"
     top = Path(imagebuilder.__file__).parents[1]
     found = {*run([sys.executable, "-I", "-S", "-c", lines, top]).stdout.split()}

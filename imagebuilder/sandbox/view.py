@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from imagebuilder.process import Word, Wrapper
-from imagebuilder.sandbox import Sandbox
-from imagebuilder.sandbox_init import (
+from imagebuilder.sandbox.init import (
     complain,
     import_nothing_more,
     install_filter,
@@ -26,7 +25,7 @@ from imagebuilder.sandbox_init import (
     read_table,
     run_to_end,
 )
-from imagebuilder.sandbox_mounts import (
+from imagebuilder.sandbox.mounts import (
     DEVICES,
     LINKS,
     MS_BIND,
@@ -44,13 +43,14 @@ from imagebuilder.sandbox_mounts import (
     mount,
     mount_view,
 )
+from imagebuilder.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from imagebuilder.sandbox_mounts import Table
+    from imagebuilder.sandbox.mounts import Table
 
 START = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
-    "from imagebuilder.sandbox_view import start; start()"
+    "from imagebuilder.sandbox.view import start; start()"
 )
 PR_SET_NO_NEW_PRIVS = 38
 REFUSED = 126
@@ -75,7 +75,7 @@ class View:
         return [
             "unshare", "--user", "--map-root-user", "--mount", "--pid", "--ipc", "--uts", "--net",
             "--fork", "--kill-child", "--", sys.executable, "-I", "-S", "-c", START,
-            Path(__file__).parents[1], self.sandbox.encode_table(), *argv,
+            Path(__file__).parents[2], self.sandbox.encode_table(), *argv,
         ]  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mounts of a sandbox, made by the builder's side (sandbox_init.py) in its own mount namespace.
+"""The mounts of a sandbox, made by the builder's side (init.py) in its own mount namespace.
 
 Uses the standard library only: it runs isolated (`python -I -S`).  A build starts dozens of
 sandboxes, so nothing here loads pathlib, typing or json, which would cost each of them 20 ms.

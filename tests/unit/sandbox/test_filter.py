@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from imagebuilder.sandbox_filter import (
+from imagebuilder.sandbox.filter import (
     AARCH64,
     ABIS,
     ALLOW,

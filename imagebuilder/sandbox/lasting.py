@@ -18,9 +18,9 @@ from pathlib import Path
 from imagebuilder.errors import WorkError
 from imagebuilder.process import Word
 from imagebuilder.program import Program, program
-from imagebuilder.sandbox import Sandbox
-from imagebuilder.sandbox_init import READY, join_session_keyring
-from imagebuilder.sandbox_mounts import SHIFT
+from imagebuilder.sandbox.init import READY, join_session_keyring
+from imagebuilder.sandbox.mounts import SHIFT
+from imagebuilder.sandbox.sandbox import Sandbox
 
 # Says which process unshare(1) is, whose one child is the first process inside.
 SAY_PID = 'echo "pid $$"; exec "$@"'

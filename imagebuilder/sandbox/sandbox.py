@@ -4,7 +4,7 @@
 A sandbox stacks layers with overlayfs: `lower` are finished trees, topmost first; what the command
 writes lands in `upper`.  The whole of it lives in fresh mount, pid, ipc and uts namespaces whose
 first process the kernel kills with us (unshare(1) --kill-child, PR_SET_PDEATHSIG), and in a user
-namespace: root inside is nobody on the host (sandbox_init.py, docs/sandbox.md).
+namespace: root inside is nobody on the host (init.py, docs/sandbox.md).
 
     with sandbox ...            host
     /            overlay of lower and upper (pivot_root: the host's tree is gone)
@@ -29,15 +29,15 @@ from imagebuilder.environment import PASSED_ON, SBIN
 from imagebuilder.errors import HostError
 from imagebuilder.files import scratch
 from imagebuilder.process import Word, run
-from imagebuilder.sandbox_filter import filter_program
+from imagebuilder.sandbox.filter import filter_program
 
 if TYPE_CHECKING:
-    from imagebuilder.sandbox_mounts import Table
+    from imagebuilder.sandbox.mounts import Table
 
 # Isolated from the person's Python, and without site-packages: it starts within some milliseconds.
 START = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
-    "from imagebuilder.sandbox_init import start; start()"
+    "from imagebuilder.sandbox.init import start; start()"
 )
 HOSTNAME = "imagebuilder"
 INSIDE = Path("/run/imagebuilder")
@@ -55,7 +55,7 @@ HOSTS = (
 )  # fmt: skip
 # Where this program and its interpreter lie.
 OURS = tuple(dict.fromkeys(
-    Path(place).resolve() for place in (sys.prefix, sys.base_prefix, Path(__file__).parent)
+    Path(place).resolve() for place in (sys.prefix, sys.base_prefix, Path(__file__).parents[1])
 ))  # fmt: skip
 
 
@@ -124,16 +124,16 @@ class Sandbox:
         self.make_directories()
         return [
             "unshare", "--mount", "--fork", "--kill-child", "--",
-            sys.executable, "-I", "-S", "-B", "-c", START, Path(__file__).parents[1],
+            sys.executable, "-I", "-S", "-B", "-c", START, Path(__file__).parents[2],
             self.encode_table(), *argv,
         ]  # fmt: skip
 
     def encode_table(self) -> str:
-        """The table as one word, of a format that needs no module (sandbox_init.read_table())."""
+        """The table as one word, of a format that needs no module (init.read_table())."""
         return marshal.dumps(self.table()).hex()  # type: ignore[arg-type]
 
     def table(self) -> Table:
-        """What sandbox_init.py reads."""
+        """What init.py reads."""
         resolver = Path("/etc/resolv.conf")
         return {
             "work": os.fspath(self.work),

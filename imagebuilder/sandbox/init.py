@@ -14,7 +14,7 @@ ids make SHIFT write uid 0 into the layers (mount_setattr(2), MOUNT_ATTR_IDMAP).
 for what the user namespace owns.  Mounts that it inherits are locked (user_namespaces(7)).
 
 Everything here dies with the namespaces, so nothing is undone.  Uses the standard library only, and
-of it only what loads at once (sandbox_mounts.py): it runs isolated (`python -I -S`).
+of it only what loads at once (mounts.py): it runs isolated (`python -I -S`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import struct
 import sys
 import warnings  # noqa: F401 - os.execvp() asks for it
 
-from imagebuilder.sandbox_mounts import (
+from imagebuilder.sandbox.mounts import (
     MS_BIND,
     MS_NODEV,
     MS_NOEXEC,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from imagebuilder.sandbox_mounts import Table
+    from imagebuilder.sandbox.mounts import Table
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
