@@ -18,6 +18,7 @@ from imagebuilder.proof.system.fences import prove_fences
 from imagebuilder.proof.system.files import prove_extensions, prove_files
 from imagebuilder.proof.system.firewall import prove_firewall
 from imagebuilder.proof.system.helpers import prove_helpers
+from imagebuilder.proof.system.keys import prove_keys
 from imagebuilder.proof.system.late import prove_late_settings
 from imagebuilder.proof.system.limits import prove_session_limits
 from imagebuilder.proof.system.manager import prove_journal, prove_manager
@@ -68,6 +69,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_namesakes(subject, startup)
     yield from prove_characters(subject)
     yield from prove_sections(subject)
+    yield from prove_keys(subject)
     yield from prove_udev_rules(subject)
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)

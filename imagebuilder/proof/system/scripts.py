@@ -33,6 +33,7 @@ from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.pythons import PythonScript, prove_python_scripts
+from imagebuilder.proof.system.shell_syntax import ShellText, prove_shell_syntax
 from imagebuilder.proof.system.unread import READ, site_files
 from imagebuilder.proof.system.upgrades import prove_upgrade
 from imagebuilder.root import Root
@@ -46,6 +47,7 @@ FOR_SHELLS = frozenset(("&&", "||", "|", ">", ">>", "&>", "<", "&"))
 BUILT_IN = frozenset(("source", ".", "cd", "export", "eval", "alias", "ulimit", "umask", "set"))
 NAME = re.compile(r"[a-zA-Z][\w.+-]*|\[\[")
 HINT = "install the package that has it, or test whether it exists first: command -v, [ -x PATH ]"
+LOGINS = ("/etc/profile", "/etc/profile.d/*.sh")
 OLD_PATH = re.compile(r"\$PATH\b|\$\{PATH\}")
 
 
@@ -74,6 +76,7 @@ def prove_scripts(subject: Subject, startup: Startup) -> Iterator[Finding]:
     queue = [*of_units(subject, startup), *of_others(subject)]
     seen: set[tuple[str, str]] = set()
     pythons: list[PythonScript] = []
+    shells: list[ShellText] = [*of_logins(subject)]
     while queue:
         program = queue.pop(0)
         path = subject.root.resolve(program.path) or program.path
@@ -84,7 +87,9 @@ def prove_scripts(subject: Subject, startup: Startup) -> Iterator[Finding]:
         yield from reading.prove()
         queue += reading.started()
         pythons += filter(None, [reading.python])
+        shells += filter(None, [reading.shell_text])
     yield from prove_python_scripts(subject, pythons)
+    yield from prove_shell_syntax(subject, shells)
 
 
 def prove_shell_words(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -163,6 +168,14 @@ def of_others(subject: Subject) -> Iterator[SiteProgram]:
             yield SiteProgram(path, f"{path}, which {folder.reader} starts,", folders)
 
 
+def of_logins(subject: Subject) -> Iterator[ShellText]:
+    """The site's files that a login shell reads."""
+    for pattern in LOGINS:
+        for path in site_files(subject, pattern):
+            said = f"{path}, which every login shell reads,"
+            yield ShellText("/bin/sh", subject.root.text(path), path, said, matters=False)
+
+
 def beginning(root: Root, path: str) -> bytes:
     """What is read of a file: all of a script, and not all of a program with a model in it."""
     return bytes((root.map(path) or b"")[: MOST_BYTES + 1])
@@ -204,6 +217,14 @@ class ScriptReading:
         return PythonScript(
             program.path, program.text, program.said, runner, program.python_path, program.matters
         )
+
+    @cached_property
+    def shell_text(self) -> ShellText | None:
+        """The whole of the program if a shell runs it."""
+        if not self.shell or len(self.data) > MOST_BYTES:
+            return None
+        program, text = self.program, self.data.decode(errors="surrogateescape")
+        return ShellText(f"/bin/{self.shell}", text, program.path, program.said, program.matters)
 
     @cached_property
     def script(self) -> ShellScript | None:
