@@ -11,6 +11,8 @@ import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from mmap import mmap
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import PARENTS, assignments
@@ -33,12 +35,10 @@ READ_BY = {
     ),
     "/usr/lib/systemd/systemd-timesyncd": ("timesyncd.conf", "timesyncd.conf.d/*.conf"),
 }  # fmt: skip
-ENTRY = re.compile(rb"([A-Z][A-Za-z0-9]{1,40})\.([A-Z0-9][A-Za-z0-9]{1,60})(?=\0)")
+ENTRY = re.compile(rb"([A-Z0-9][A-Za-z0-9-]{1,40})\.([A-Z0-9][A-Za-z0-9-]{1,60})(?=\0)")
 # A program with fewer has its table in another form.
 FEWEST = 4
 FOREIGN = "X-"
-
-Known = Mapping[str, frozenset[str]]
 
 
 def prove_keys(subject: Subject) -> Iterator[Finding]:
@@ -50,41 +50,64 @@ def prove_keys(subject: Subject) -> Iterator[Finding]:
             for parent in PARENTS
             for path in site_files(subject, f"{parent}/systemd/{pattern}")
         ]
-        known = known_settings(subject.root, program) if paths else {}
-        if sum(map(len, known.values())) >= FEWEST:
-            daemon = program.rpartition("/")[2].replace("udevadm", "udev")
+        if paths and (table := read_table(subject.root, program)):
             for path in paths:
-                yield from prove_file(subject.root, path, known, daemon)
+                yield from prove_file(subject.root, path, table)
 
 
-def known_settings(root: Root, program: str) -> Known:
-    """The settings of a program by section; empty if it is not in the image."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+@dataclass(frozen=True)
+class SettingTable:
+    """The settings of a daemon: `data` is its program, `entries` those found in it by section.
+
+    A linker keeps one text for two, if one is the end of the other: `FairQueueing.Parent` is in
+    `QuickFairQueueing.Parent`.
+    """
+
+    daemon: str
+    data: bytes | mmap
+    entries: Mapping[str, frozenset[str]]
+
+    def has_section(self, section: str) -> bool:
+        return section in self.entries or self.data.find(f"{section}.".encode()) >= 0
+
+    def has(self, section: str, key: str) -> bool:
+        return self.data.find(f"{section}.{key}\0".encode()) >= 0
+
+    def sections_of(self, key: str) -> list[str]:
+        return sorted(section for section, keys in self.entries.items() if key in keys)
+
+
+def read_table(root: Root, program: str) -> SettingTable | None:
+    """The table of a program; None if the image has no such program, or it has none."""
     data = root.map(program) if root.is_file(program) else None
+    found: defaultdict[str, set[str]] = defaultdict(set)
     for section, key in ENTRY.findall(data or b""):
         found[section.decode()].add(key.decode())
-    return {section: frozenset(keys) for section, keys in found.items()}
+    if data is None or sum(map(len, found.values())) < FEWEST:
+        return None
+    daemon = program.rpartition("/")[2].replace("udevadm", "udev")
+    return SettingTable(daemon, data, {name: frozenset(keys) for name, keys in found.items()})
 
 
-def prove_file(root: Root, path: str, known: Known, daemon: str) -> Iterator[Finding]:
+def prove_file(root: Root, path: str, table: SettingTable) -> Iterator[Finding]:
     told: set[str] = set()
     for section, key, value in assignments(root.text(path)):
         if section.startswith(FOREIGN) or key.startswith(FOREIGN) or not section:
             continue
         line = f"{key}={value}"
-        if section not in known and section not in told:
-            told.add(section)
-            what = f"{line} of {path} has no effect: {daemon} knows no section [{section}]"
-            hint = f"write {meant(section, known)}"
-            yield SAY.warning(what, Evidence(path, f"[{section}]", said=line), hint=hint)
-        elif section in known and key not in known[section]:
-            what = f"{line} of {path} has no effect: {daemon} knows no {key}= in [{section}]"
-            elsewhere = [other for other, keys in known.items() if key in keys]
-            if elsewhere:
-                hint = f"put it below {' or '.join(f'[{each}]' for each in sorted(elsewhere)[:3])}"
-            else:
-                hint = f"write {meant(key, known[section])}"
-            yield SAY.warning(what, Evidence(path, f"[{section}]", said=line), hint=hint)
+        where = Evidence(path, f"[{section}]", said=line)
+        if not table.has_section(section):
+            if section not in told:
+                told.add(section)
+                what = f"{line} of {path} has no effect: {table.daemon} knows no section "
+                hint = f"write {meant(section, table.entries)}"
+                yield SAY.warning(f"{what}[{section}]", where, hint=hint)
+        elif not table.has(section, key):
+            what = f"{line} of {path} has no effect: {table.daemon} knows no {key}= in [{section}]"
+            others = [f"[{each}]" for each in table.sections_of(key)][:3]
+            known = table.entries.get(section, frozenset())
+            hint = f"put it below {' or '.join(others)}" if others else f"write {meant(key, known)}"
+            yield SAY.warning(what, where, hint=hint)
 
 
 def meant(word: str, known: Iterable[str]) -> str:

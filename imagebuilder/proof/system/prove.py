@@ -14,6 +14,7 @@ from imagebuilder.proof.system.access_list import prove_access_list
 from imagebuilder.proof.system.accounts import prove_accounts, prove_unit_accounts
 from imagebuilder.proof.system.characters import prove_characters
 from imagebuilder.proof.system.dns import prove_stub, prove_tls
+from imagebuilder.proof.system.dry_runs import prove_dry_runs
 from imagebuilder.proof.system.fences import prove_fences
 from imagebuilder.proof.system.files import prove_extensions, prove_files
 from imagebuilder.proof.system.firewall import prove_firewall
@@ -70,6 +71,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_characters(subject)
     yield from prove_sections(subject)
     yield from prove_keys(subject)
+    yield from prove_dry_runs(subject)
     yield from prove_udev_rules(subject)
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)
