@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding, Level
 from imagebuilder.proof.fallback import SAY
-from imagebuilder.proof.fallback.guard import GuardRun, run_guards
 from imagebuilder.proof.fallback.platform import prove_platform
 from imagebuilder.proof.fallback.plugins import prove_plugins
+from imagebuilder.proof.reading.guards import GuardRun, run_guards
 from imagebuilder.proof.reading.units import find_unit
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import find_engine

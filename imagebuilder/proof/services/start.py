@@ -19,6 +19,7 @@ from imagebuilder.proof.reading.environment import (
     remarks,
     unclosed,
 )
+from imagebuilder.proof.reading.guards import run_guards
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
 from imagebuilder.proof.reading.nodes import find_family
@@ -271,14 +272,21 @@ def prove_others(
         if not any(runs(words, program) for words in other.commands.get("ExecStart", ())):
             continue
         yield from prove_closed(subject.root, other.name, devices)
-        if not guards & others:
+        if not guards & others and not refuses_without(subject, other.name):
             yield SAY.fault(
                 f"{other.name} also starts {posixpath.basename(program)}, without the check for "
                 f"the device that {unit.name} has: without a card it silently computes on "
                 "the processor",
                 said_in(subject.root, other, "ExecStart"),
-                hint=f"disable it, or give it the ExecStartPre= of {unit.name}",
+                hint="disable it, or give it an ExecStartPre= that fails without the device, as "
+                f"{unit.name} has",
             )
+
+
+def refuses_without(subject: Subject, name: str) -> bool:
+    """Whether a check of a unit, such as the same program for one kind of device, fails here."""
+    unit = find_unit(subject.root, name)
+    return unit is not None and any(run.refuses for run in run_guards(subject, unit))
 
 
 def prove_closed(root: Root, name: str, devices: Sequence[Device]) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
+from imagebuilder.process import Completed
 from imagebuilder.proof.reading.commands import CommandLine
 from imagebuilder.proof.reading.environment import Variable
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
@@ -35,6 +36,7 @@ from imagebuilder.proof.services.start import (
     prove_conditions,
     prove_files,
     prove_lines,
+    prove_others,
     prove_program,
 )
 from imagebuilder.recipe.engines import EngineKind, find_engine, load_engines
@@ -538,3 +540,39 @@ def test_nics_that_no_node_has(
 def test_a_card_of_one_node(value: str, said: str) -> None:
     found = prove_selection("a.service", ("cuda",), given(CUDA_VISIBLE_DEVICES=value))
     assert [said in what for what in warnings(found)] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("guard", "is_told"),
+    [
+        ("/usr/libexec/find-gpus ROCm Vulkan", False),  # that of the first one
+        ("/usr/libexec/find-gpus ROCm", False),
+        ("/usr/libexec/find-gpus CPU", True),  # is content without a card
+        ("-/usr/libexec/find-gpus ROCm", True),  # its failure is ignored
+        ("/usr/libexec/gone ROCm", True),  # cannot run
+        ("/usr/bin/test -e /models/a", True),
+        ("", True),
+    ],
+)
+def test_checks_of_a_second_service(guard: str, is_told: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    line = f"ExecStartPre={guard}\n" if guard else ""
+    tree = make_tree(
+        tmp_path, {"/etc/systemd/system/b.service": f"[Service]\n{line}ExecStart={SERVER}\n"}
+    )
+    run = Sandbox(
+        {
+            "env /usr/libexec/find-gpus ROCm": Completed(1, "", "no device"),
+            "env /usr/libexec/find-gpus CPU": "CPU0\n",
+        }
+    )
+    first = unit({"ExecStartPre": ("/usr/libexec/find-gpus", "ROCm", "Vulkan")})
+    words = tuple(guard.removeprefix("-").split())
+    guards = {"ExecStartPre": (words,)} if guard else {}
+    second = LoadedUnit("b.service", (), {}, {**guards, "ExecStart": ((SERVER,),)})
+    both = {"a.service": first, "b.service": second}
+    found = faults(
+        prove_others(
+            subject(tree, run=run), Startup(frozenset(both), {}, both, ()), first, SERVER, ()
+        )
+    )
+    assert ["without the check for the device" in what for what in found] == [True] * is_told
