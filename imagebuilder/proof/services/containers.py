@@ -12,7 +12,7 @@ from imagebuilder.decode import parse_json
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.containers import CONTAINERD, DAEMON, OLD_NAMES, has_no_cri, toml_of
-from imagebuilder.proof.reading.units import Unit, find_program, find_unit
+from imagebuilder.proof.reading.units import FOLDERS, Unit, find_program, find_unit
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.start import IN_IMAGE
 from imagebuilder.proof.subject import Subject
@@ -31,6 +31,13 @@ TOOLKIT, CLI, NO_CGROUPS = (
 KUBELET = "kubelet.service"
 # Specifications of devices for containers (Container Device Interface, "CDI JSON Specification").
 DEVICES = ("/etc/cdi/*.json", "/etc/cdi/*.yaml")
+# Those that read it.
+ENGINES = (
+    "podman", "docker", "dockerd", "containerd", "nerdctl", "crio", "k3s", "apptainer",
+    "singularity",
+)  # fmt: skip
+# `nvidia-ctk cdi generate` at boot: what it writes to /run/cdi replaces devices of the same name.
+MAKES_LIST = "cdi generate"
 
 
 def prove_containers(subject: Subject) -> Iterator[Finding]:
@@ -132,7 +139,9 @@ def prove_names(root: Root) -> Iterator[Finding]:
 
 
 def prove_devices(root: Root, path: str) -> Iterator[Finding]:
-    """A fault of a list of devices that names files which the image does not have."""
+    """Findings about a list of devices that names files which the image does not have: a fault if
+    the image can start containers, and nothing lists the devices again at boot.
+    """
     content = root.read(path) or b""
     try:
         listed = parse_document(content, path).value if content.strip() else {}
@@ -152,7 +161,20 @@ def prove_devices(root: Root, path: str) -> Iterator[Finding]:
         what += f"names {gone[0]}{many}, which the image does not have"
         hint = "generate it from the image's driver, or on each node at boot (nvidia-ctk "
         hint += "cdi generate --output=/run/cdi/nvidia.yaml)"
-        yield SAY.fault(what, *(Evidence(path, said=each) for each in gone[:8]), hint=hint)
+        where = [Evidence(path, said=each) for each in gone[:8]]
+        if maker := next(makers_of_lists(root), ""):
+            what += f"; {maker} may list the same devices again at boot"
+        is_used = any(find_program(root, name) for name in ENGINES) and not maker
+        say = SAY.fault if is_used else SAY.warning
+        yield say(what, *where, hint=hint)
+
+
+def makers_of_lists(root: Root) -> Iterator[str]:
+    """The files of units that list the devices of a node at boot."""
+    for folder in FOLDERS:
+        for name in root.names(folder):
+            if name.endswith(".service") and MAKES_LIST in root.text(f"{folder}/{name}"):
+                yield f"{folder}/{name}"
 
 
 def paths_of(listed: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from imagebuilder.image.proof import Level
 from imagebuilder.proof.services.containers import prove_containers
 from tests.unit.proof.trees import Content, Program, faults, make_tree, subject
 
@@ -82,13 +83,37 @@ def test_devices_whose_files_are_not_there(kind: str, tmp_path: Path) -> None:
     edits = {"mounts": [mount, {"hostPath": "/run/made"}], "hooks": [{"path": "/usr/bin/hook"}]}
     listed = {"kind": "nvidia.com/gpu", "devices": [device], "containerEdits": edits}
     files: dict[str, Content] = {f"/etc/cdi/nvidia.{kind}": json.dumps(listed)}
-    (found,) = told(tmp_path, files)
+    assert told(tmp_path, files) == []  # no engine is in the image
+    engine: dict[str, Content] = {"/usr/bin/podman": Program()}
+    (found,) = told(tmp_path, {**files, **engine})
     assert found.startswith(
         f"no container with nvidia.com/gpu starts: /etc/cdi/nvidia.{kind} names "
         "/usr/lib/libcuda.so.570 and 1 more, which the image does not have"
     )
     there: dict[str, Content] = {"/usr/lib/libcuda.so.570": b"", "/usr/bin/hook": Program()}
     assert told(tmp_path, {**files, **there}) == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "unit", "level"),
+    [
+        ("/usr/bin/podman", "", Level.FAULT),
+        ("/usr/bin/apptainer", "", Level.FAULT),
+        ("/usr/bin/skopeo", "", Level.WARNING),
+        ("/usr/bin/podman", "/usr/bin/nvidia-ctk cdi list", Level.FAULT),
+        ("/usr/bin/podman", "/usr/bin/nvidia-ctk cdi generate", Level.WARNING),
+    ],
+)
+def test_who_reads_a_list_of_devices(engine: str, unit: str, level: Level, tmp_path: Path) -> None:
+    edits = {"mounts": [{"hostPath": "/usr/lib/libcuda.so.570"}]}
+    files: dict[str, Content] = {
+        "/etc/cdi/nvidia.json": json.dumps({"kind": "nvidia.com/gpu", "containerEdits": edits}),
+        "/usr/lib/systemd/system/cdi.service": f"[Service]\nExecStart={unit}\n",
+        engine: Program(),
+    }
+    (found,) = prove_containers(subject(make_tree(tmp_path, files)))
+    assert found.level is level
+    assert ("cdi.service may list" in found.what) == unit.endswith("generate")
 
 
 @pytest.mark.parametrize("text", ["", "devices: 1", "containerEdits: {mounts: [1, {}]}"])
