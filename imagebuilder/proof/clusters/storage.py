@@ -8,7 +8,7 @@ not supported as upperdir": ovl_mount_dir_check(), fs/overlayfs/params.c).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from imagebuilder.decode import parse_json
@@ -37,7 +37,8 @@ HINT = "keep it on a disk of the node, such as a folder below /models, and start
 class ContainerStorage:
     """The folder of an engine, what mounts its layers, and the line that sets either.
 
-    `may_copy` is whether the engine takes another driver where it cannot mount an overlay.
+    `may_copy` is whether the engine takes another driver where it cannot mount an overlay, and
+    `by_clients` whether whoever asks for a container says which to use.
     """
 
     service: SiteService
@@ -45,6 +46,7 @@ class ContainerStorage:
     driver: str
     where: Evidence
     may_copy: bool = False
+    by_clients: bool = False
 
 
 def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -66,8 +68,12 @@ def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
         if storage.may_copy:
             what = f"{storage.service.name} copies every layer of a container: {why}"
             yield SAY.warning(what, *where, hint=HINT)
+            continue
+        what = f"{storage.service.name} cannot start containers: {why}"
+        if storage.by_clients:
+            what += ", unless its clients ask for another snapshotter (native)"
+            yield SAY.warning(what, *where, hint=HINT)
         else:
-            what = f"{storage.service.name} cannot start containers: {why}"
             yield SAY.fault(what, *where, hint=HINT)
 
 
@@ -76,11 +82,14 @@ def find_storage(subject: Subject, startup: Startup) -> Iterator[ContainerStorag
     docker = [*services_of(subject, startup, "dockerd")]
     for service in docker:
         yield storage_of_docker(root, service)
-    if not docker or [*services_of(subject, startup, "kubelet")]:
+    # Only the kubelet leaves the choice to containerd's settings; ctr and nerdctl have an option.
+    has_kubelet = any(services_of(subject, startup, "kubelet"))
+    if not docker or has_kubelet:
         for service in services_of(subject, startup, "containerd"):
             settings = toml_of(root, CONTAINERD)
             if not has_no_cri(settings):
-                yield storage_of_containerd(root, service, settings)
+                storage = storage_of_containerd(root, service, settings)
+                yield replace(storage, by_clients=not has_kubelet)
     for service in services_of(subject, startup, "k3s"):
         told = k3s_settings(service)
         driver = str(told.get("snapshotter", "overlayfs"))

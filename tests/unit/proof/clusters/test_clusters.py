@@ -42,13 +42,16 @@ def said_of(
     )
     given.__dict__["shipped"] = {}
     settings = {key: (value,) for key, value in values.items()}
-    unit = LoadedUnit(
-        "a.service",
-        (UNIT,),
-        {"Unit Load State": ("loaded",), **settings},
-        {"ExecStart": (tuple(command.split()),)},
-    )
-    startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
+    units = {
+        name: LoadedUnit(
+            name,
+            (UNIT,),
+            {"Unit Load State": ("loaded",), **settings},
+            {"ExecStart": (tuple(each.split()),)},
+        )
+        for name, each in zip(("a.service", "b.service"), command.split(" & "), strict=False)
+    }
+    startup = Startup(frozenset(units), {}, units, ())
     return [(found.level, found.what) for found in prove_clusters(given, startup)]
 
 
@@ -62,10 +65,8 @@ FAULTS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
      {DOCKER: '{"data-root": "/srv/docker"}', "/etc/fstab": NFS}, {},
      "it keeps layers in /srv/docker, and the kernel cannot mount an overlay whose layers are on "
      "nfs4 (10.0.0.1:/docker)"),
-    ("/usr/bin/containerd", {}, {}, "it keeps layers in /var/lib/containerd"),
-    ("/usr/bin/containerd", {"/etc/fstab": "/dev/sda1 / ext4 rw 0 0\n"}, {},
-     "it keeps layers in /var/lib/containerd"),
-    ("/usr/bin/containerd", {CONTAINERD: 'root = "/data"\n'}, {}, "it keeps layers in /data"),
+    (f"/usr/bin/containerd & {RUN_KUBELET}", {KUBELET: "cgroupDriver: cgroupfs\n"}, {},
+     "a.service cannot start containers: it keeps layers in /var/lib/containerd"),
     ("/usr/bin/k3s server", {}, {}, "it keeps layers in /var/lib/rancher/k3s"),
     # The kubelet.
     (RUN_KUBELET, {KUBELET: "kind: x\n", "/etc/fstab": "/dev/sda2 none swap sw 0 0\n"}, {},
@@ -94,6 +95,10 @@ FAULTS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
 ]  # fmt: skip
 WARNINGS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
     ("/usr/bin/dockerd", {}, {}, "copies every layer of a container"),
+    ("/usr/bin/containerd", {}, {}, "unless its clients ask for another snapshotter"),
+    ("/usr/bin/containerd", {"/etc/fstab": "/dev/sda1 / ext4 rw 0 0\n"}, {},
+     "it keeps layers in /var/lib/containerd"),
+    ("/usr/bin/containerd", {CONTAINERD: 'root = "/data"\n'}, {}, "it keeps layers in /data"),
     ("/usr/sbin/slurmd -D", RDMA, {}, "may lock 8388608 bytes, too little for RDMA"),
     ("/usr/sbin/slurmd -D", {"/etc/slurm/gres.conf": "Name=gpu File=/dev/nvidia[0-3]\n"}, {},
      "on a node with fewer than 4 cards"),
