@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.python.installed import prove_requires, prove_search
+from imagebuilder.proof.reading.provenance import TraceKind
 from imagebuilder.proof.reading.python import (
     Distribution,
     Environment,
@@ -86,6 +87,7 @@ def prove_locked(
         return
     wrong = list(prove_distributions(path, present, locked))
     yield from wrong
+    yield from prove_unlocked(subject, path, present, locked)
     if not wrong:
         yield SAY.fact(f"{len(locked)} distributions as locked", Evidence(path))
 
@@ -114,11 +116,30 @@ def prove_distributions(
                 Evidence(found.path, said="has no METADATA and RECORD"),
                 hint=REBUILD,
             )
-    if more := sorted(present.keys() - locked.keys()):
-        yield SAY.fault(
-            f"{path} has distributions that no lock names: {some(more)}",
-            *(Evidence(present[name].path, said=present[name].version) for name in more[:3]),
-            hint="add them to the requirements of the overlay, with their digests",
+
+
+def prove_unlocked(
+    subject: Subject, path: str, present: Mapping[str, Distribution], locked: Mapping[str, str]
+) -> Iterator[Finding]:
+    """A warning of distributions that a script left: those of packages and of files of overlays
+    have a version too.
+    """
+    more = sorted(present.keys() - locked.keys())
+    provenance = subject.provenance if more else None
+    traces = provenance.traces if provenance else {}
+    found = [traces.get(f"{present[name].path}/METADATA") for name in more]
+    known = (TraceKind.PACKAGE, TraceKind.OVERLAY)
+    unknown = [
+        name
+        for name, trace in zip(more, found, strict=True)
+        if not trace or trace.kind not in known
+    ]
+    if unknown:
+        yield SAY.warning(
+            f"{path} has distributions that no lock names: {some(unknown)}",
+            *(Evidence(present[name].path, said=present[name].version) for name in unknown[:3]),
+            hint="add them to the file that `python: requirements:` of the overlay names, with "
+            "their digests, or place them with `files:` of an overlay",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,8 +13,10 @@ import pytest
 from imagebuilder.image.proof import Finding
 from imagebuilder.process import TIMED_OUT, Completed, Word, run
 from imagebuilder.proof.python.prove import prove_python, runs_forward, runs_natively
+from imagebuilder.proof.reading.provenance import Provenance, Trace, TraceKind
 from imagebuilder.proof.reading.python import PROGRAM, EnginePlatform, read_environment
 from imagebuilder.proof.reading.report import MARK
+from imagebuilder.proof.subject import no_provenance
 from imagebuilder.recipe.expectations import Expectations, PythonWorks
 from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree, warnings
 from tests.unit.proof.trees import subject as make_subject
@@ -43,6 +45,7 @@ def prove(
     wheels: Mapping[str, str] = WHEELS,
     remove: str = "",
     python: str = "/usr/bin/python3.13",
+    trace: Callable[[], Provenance | None] = no_provenance,
     **works: str,
 ) -> list[Finding]:
     """What is found of a root with an environment for CUDA 12.8."""
@@ -67,6 +70,7 @@ def prove(
                 expectations=Expectations(python=(expected,)),
                 wheels={"/opt/vllm": wheels},
                 run=asked,
+                trace=trace,
             )
         )
     )
@@ -116,8 +120,26 @@ def test_what_is_not_as_locked_is_found(tmp_path: Path) -> None:
     assert faults(found) == [
         "torch is installed as 2.10.0, but locked as 2.9.1",
         "numpy 2.2.6 is locked, but is not installed in /opt/vllm",
-        "/opt/vllm has distributions that no lock names: vllm",
     ]
+    assert warnings(found) == ["/opt/vllm has distributions that no lock names: vllm"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_told"),
+    [
+        (TraceKind.OVERLAY, False),
+        (TraceKind.PACKAGE, False),
+        (TraceKind.STEP, True),
+        (TraceKind.CHANGED, True),
+    ],
+)
+def test_who_brought_what_no_lock_names(kind: TraceKind, is_told: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    path = f"{SITE}/vllm-0.19.1.dist-info/METADATA"
+    known = Provenance({path: Trace(path, kind, ("configure site",), overlay="site")})
+    found = prove(tmp_path, wheels={"torch": "2.10.0"}, trace=lambda: known)
+    assert faults(found) == []
+    said = ["/opt/vllm has distributions that no lock names: vllm"]
+    assert warnings(found) == (said if is_told else [])
 
 
 def test_half_a_distribution_is_found(tmp_path: Path) -> None:
