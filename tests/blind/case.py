@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,6 +47,7 @@ class Case:
     grants: Mapping[str, list[str]] = field(default_factory=dict)
     listens: tuple[str, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict)
+    requires: Mapping[str, str] = field(default_factory=dict)
     is_legit: bool = False
 
 
@@ -71,12 +73,16 @@ def load_case(path: Path) -> Case:
         grants=value.get("grants", {}),
         listens=tuple(value.get("listens", ())),
         units=value.get("units", {}),
+        requires=value.get("requires", {}),
         is_legit="why" in value,
     )
 
 
 def plant_case(site: Site, case: Case) -> None:
     """Raises ValueError or OSError where the root has nothing of the kind."""
+    for name, pattern in case.requires.items():
+        if not re.search(pattern, site.path(name).read_text(), re.MULTILINE):
+            raise ValueError(f"{name} has nothing like {pattern}")
     plant(site, case.plant)
     declare(site, case)
     if site.release.profile not in NAMES:

@@ -29,6 +29,7 @@ from imagebuilder.root import Root
 SAY = Say(Question.ACCESS)
 MODPROBE = "/usr/bin/nvidia-modprobe"
 SETUID = 0o4000
+OPENING_RULE = 'ship a udev rule with MODE="0666"'
 UDEVADM = "/usr/bin/udevadm"
 REFUSED = re.compile(r"^(/\S+?):\d+ (.*)$", re.MULTILINE)
 
@@ -102,8 +103,14 @@ def prove_device(subject: Subject, device: Device) -> Iterator[Finding]:
         return
     if not device.group:
         what = f"{device.path} must be usable by everybody, but has {node.text}"
-        hint = "set the group that owns it (proof: devices: group:), or ship a udev rule with "
-        hint += 'MODE="0666"'
+        name = accounts.group(node.group)
+        what += "" if name else ", a group that does not exist"
+        hint = (
+            f"write `group: {name or 'GROUP'}` beside `path: {device.path}` in `proof: devices:` "
+        )
+        hint += "of the overlay that declares it, and add its accounts to that group, or "
+        is_nvidia = device.path.startswith(NVIDIA)
+        hint += f"remove NVreg_DeviceFile* from {node.path}" if is_nvidia else OPENING_RULE
         yield SAY.fault(what, by, hint=hint)
         return
     if accounts.group(node.group) == device.group and node.for_group:
