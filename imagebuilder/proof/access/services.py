@@ -7,8 +7,10 @@ import posixpath
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.reading.commands import named_users
 from imagebuilder.proof.reading.interpreters import cannot_run
 from imagebuilder.proof.reading.nodes import FAMILIES, NVIDIA, find_family, opened_by
+from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.udev import node_of
 from imagebuilder.proof.reading.units import (
     FOLDERS,
@@ -16,6 +18,7 @@ from imagebuilder.proof.reading.units import (
     default_memlock,
     find_file,
     find_unit,
+    split_prefixes,
 )
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
@@ -36,6 +39,7 @@ def prove_services(subject: Subject, devices: Sequence[Device]) -> Iterator[Find
             continue
         yield from prove_programs(subject.root, unit)
         yield from prove_arguments(service, unit)
+        yield from prove_user_option(subject, unit)
         yield from prove_memlock(subject.root, service, unit)
         yield from prove_use(subject, unit, needed_by(subject, unit, devices))
 
@@ -76,6 +80,20 @@ def prove_arguments(service: Service, unit: Unit) -> Iterator[Finding]:
                 what = f"{unit.name} has {refused.argument}: {refused.because}"
                 where = [Evidence(path, "Service", said=line) for path in unit.paths[-1:]]
                 yield SAY.fault(what, *where, hint=f"set ExecStart= without {refused.argument}")
+
+
+def prove_user_option(subject: Subject, unit: Unit) -> Iterator[Finding]:
+    """Faults of accounts that the daemon of a unit shall become, and that do not exist."""
+    if unit.true("DynamicUser"):
+        return
+    lines = unit.every("ExecStart")
+    commands = ([split_prefixes(line)[1], *unquoted(line)[1:]] for line in lines)
+    for user in named_users(commands):
+        if user not in subject.accounts.users:
+            what = f"{unit.name} does not start: its --user {user} does not exist in the image"
+            hint = "declare the account (overlay key users:), or remove that option"
+            where = [Evidence(path, "Service", said=f"--user {user}") for path in unit.paths[-1:]]
+            yield SAY.fault(what, *where, hint=hint)
 
 
 def prove_memlock(root: Root, service: Service, unit: Unit) -> Iterator[Finding]:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
@@ -16,6 +17,11 @@ from imagebuilder.recipe.model_engine import SettingModel
 GUARDS = ("ExecCondition", "ExecStartPre")
 # Programs that check files such as the model, but not devices.
 PLAIN = frozenset(("test", "[", "true", "mkdir", "sleep", "rm", "ln", "install", "chown"))
+# The usual option of a daemon that starts as root; programs to which it means something else.
+USER_OPTION = re.compile(r"\s--user[= ]([a-z_][\w-]*)(?=\s|$)")
+OTHER_USERS = frozenset(
+    ("curl", "docker", "journalctl", "loginctl", "mysql", "nerdctl", "podman", "systemctl", "wget")
+)
 # Not a value: values may be negative numbers.
 ANOTHER = re.compile(r"-[-A-Za-z].*", re.DOTALL)
 
@@ -112,3 +118,11 @@ def command_of(
         return CommandLine(unit.name, words, environment, path)
     added = [*words, *unquoted(more.value)]
     return CommandLine(unit.name, added, environment, path, len(words), more.evidence(arguments))
+
+
+def named_users(commands: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The accounts that daemons with these command lines shall become, by the option --user."""
+    for words in commands:
+        if posixpath.basename(words[0] if words else "") not in OTHER_USERS:
+            text = " ".join(words)
+            yield from (found[1] for found in USER_OPTION.finditer(text))

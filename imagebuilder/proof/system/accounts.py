@@ -20,8 +20,9 @@ from imagebuilder.proof.privileges.login import (
 )
 from imagebuilder.proof.privileges.sudo import SUDO, find_sudo
 from imagebuilder.proof.reading.accounts import EXTRA, PASSWD, SHADOW, rows
+from imagebuilder.proof.reading.commands import named_users
 from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.unanswered import prove_answered
@@ -37,11 +38,6 @@ NEVER = ("", "99999")
 NOLOGIN, BASHRC = "/etc/nologin", ".bashrc"
 SHOWN = 60  # characters of what a shell prints
 LOADED = "loaded"
-# The usual option of a daemon that starts as root; programs to which it means something else.
-USER_OPTION = re.compile(r"\s--user[= ]([a-z_][\w-]*)(?=\s|$)")
-OTHER_USERS = frozenset(
-    ("curl", "docker", "journalctl", "loginctl", "mysql", "nerdctl", "podman", "systemctl", "wget")
-)
 
 
 def prove_accounts(subject: Subject) -> Iterator[Finding]:
@@ -148,8 +144,10 @@ def prove_greetings(subject: Subject, users: list[str]) -> Iterator[Finding]:
 def prove_unit_accounts(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of services that start as an account or a group that does not exist.
 
-    Nodes do not run systemd-sysusers(8): their /etc is never older than their /usr.
+    Nodes do not run systemd-sysusers(8): their /etc is never older than their /usr.  The question
+    `access` checks the options of services that overlays declare.
     """
+    declared = {service.unit for service in subject.expectations.services}
     users, groups = subject.accounts.users.keys(), subject.accounts.groups.keys()
     for name in sorted(startup.jobs & startup.units.keys()):
         unit = startup.units[name]
@@ -158,7 +156,9 @@ def prove_unit_accounts(subject: Subject, startup: Startup) -> Iterator[Finding]
         wanted = [("User", unit.last("User"), users)]
         wanted += [("Group", unit.last("Group"), groups)]
         wanted += [(EXTRA, group, groups) for group in unit.words(EXTRA)]
-        wanted += [("--user ", user, users) for user in named_users(unit)]
+        if name not in declared:
+            commands = unit.commands.get("ExecStart", ())
+            wanted += [("--user ", user, users) for user in named_users(commands)]
         for key, account, known in wanted:
             if account and account not in known and not re.search(r"^\d+$|%", account):
                 said = f"{key}{'' if key.endswith(' ') else '='}{account}"
@@ -166,14 +166,6 @@ def prove_unit_accounts(subject: Subject, startup: Startup) -> Iterator[Finding]
                 where = Evidence((unit.paths or (name,))[-1], "Service", said=said)
                 hint = "declare it (overlay keys users:, groups:); sysusers.d is not read on nodes"
                 yield SAY.fault(what, where, hint=hint)
-
-
-def named_users(unit: LoadedUnit) -> Iterator[str]:
-    """The accounts that daemons of a unit shall become, by the option --user."""
-    for words in unit.commands.get("ExecStart", ()):
-        if posixpath.basename(words[0] if words else "") not in OTHER_USERS:
-            text = " ".join(words)
-            yield from (found[1] for found in USER_OPTION.finditer(text))
 
 
 def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:

@@ -308,6 +308,8 @@ def test_nvidias_nodes_may_be_a_groups(tmp_path: Path, where: str) -> None:
     cmdline = [f"nvidia.{word}" for word in options.split()] if where == "cmdline" else []
     [fault] = faults(prove(tmp_path, tuple(cmdline), **ON_NVIDIA))
     assert fault == "/dev/nvidia* must be usable by everybody, but has group 44, mode 0660"
+    hint = next(f.hint for f in prove(tmp_path, tuple(cmdline), **ON_NVIDIA) if f.hint)
+    assert "`group: video` beside `path: /dev/nvidia*` in `proof: devices:`" in hint
     group = Device("/dev/nvidia*", "video")
     found = prove(tmp_path, tuple(cmdline), **(ON_NVIDIA | {"devices": (group,)}))
     assert faults(found) == ["compute is not in video, whose devices it must use"]
@@ -398,3 +400,23 @@ def test_the_order_of_limits(tmp_path: Path) -> None:
     (tmp_path / "etc/security/limits.d/c.conf").unlink()
     found = memlock_of("compute", read_accounts(root), read_memlock(root))
     assert {kind: limit.value for kind, limit in found.items()} == {"soft": "3", "hard": "2"}
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("/usr/bin/llama-server --user daemon --verbose", True),
+        ("-/usr/bin/llama-server --user=daemon", True),
+        ("/usr/bin/llama-server --user compute", False),
+        ("/usr/bin/llama-server --user 970", False),
+        ("/usr/bin/llama-server --user-data daemon", False),
+        ("/usr/bin/llama-server --user daemon\nDynamicUser=yes", False),
+        ("/usr/bin/docker run --user daemon image", False),
+    ],
+)
+def test_the_account_that_a_daemon_becomes(line: str, is_told: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    unit = SERVICE.partition("ExecStart=")[0] + f"ExecStart={line}\n"
+    make(tmp_path, {UNIT: unit, "/usr/bin/docker": Program()})
+    found = [what for what in faults(prove(tmp_path)) if "--user" in what]
+    said = "llama-server.service does not start: its --user daemon does not exist in the image"
+    assert found == [said] * is_told
