@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drivers whose module, library and firmware work only together in one version, but NVIDIA's."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.libraries import SAY
+from imagebuilder.proof.reading.libraries import Files
+from imagebuilder.proof.reading.modules import module_name
+from imagebuilder.proof.subject import Subject
+
+FIRMWARE = "/usr/lib/firmware"
+# Magic, version of the header, and three numbers.
+HEADER = struct.Struct("<5I")
+
+
+@dataclass(frozen=True)
+class DriverRelease:
+    """The name of a kernel module with a version, the library that opens its device, with the
+    version in its name, and what the library says of another version.
+
+    The header of a firmware file begins with `magic`, and has its version from byte 8 on.
+    """
+
+    module: str
+    library: re.Pattern[str]
+    says: str
+    firmware: str = ""
+    magic: int = 0
+
+
+# HailoRT: "Driver version (4.18.0) is different from library version (4.19.0)" (hailo-ai/
+# hailo-rpi5-examples #72), "Unsupported firmware operation. Host: 4.20.0, Device: 4.21.0" (#142).
+# Hailo-10 has a driver and a library of version 5.  The header is firmware_header_t of the driver.
+HAILORT = re.compile(r"libhailort\.so\.(?P<version>\d{1,4}\.\d{1,4}\.\d{1,4})")
+INVALID = "HAILO_INVALID_DRIVER_VERSION"
+RELEASES = (
+    DriverRelease("hailo_pci", HAILORT, INVALID, "hailo/hailo8_fw.bin", 0x1DD89DE0),
+    DriverRelease("hailo1x_pci", HAILORT, INVALID),
+)
+
+
+def prove_driver_releases(subject: Subject, files: Files) -> Iterator[Finding]:
+    """Warnings: a container may have a library of the right version."""
+    for release in RELEASES:
+        modules = [p for p in subject.drivers.files if module_name(p) == release.module]
+        libraries = {
+            found["version"]: path
+            for path in files.native
+            if (found := release.library.fullmatch(posixpath.basename(path)))
+        }
+        for path in modules[:1]:
+            version = subject.modules.module(path).first("version")
+            if version and libraries and version not in libraries:
+                yield from prove_library(release, Evidence(path, said=version), libraries)
+            driver = {version: path} if version else {}
+            yield from prove_firmware(subject, release, libraries or driver)
+
+
+def prove_library(
+    release: DriverRelease, module: Evidence, libraries: dict[str, str]
+) -> Iterator[Finding]:
+    version, path = max(libraries.items())
+    what = f"{release.module} is {module.said}, but {posixpath.basename(path)} is {version}: the "
+    what += f"library refuses the device ({release.says})"
+    hint = "install driver, library and firmware of one version; DKMS builds the driver"
+    yield SAY.warning(what, module, Evidence(path, said=version), hint=hint)
+
+
+def prove_firmware(
+    subject: Subject, release: DriverRelease, others: dict[str, str]
+) -> Iterator[Finding]:
+    place = f"{FIRMWARE}/{release.firmware}"
+    content = subject.root.read(place) if release.firmware else None
+    if not content or not others or len(content) < HEADER.size:
+        return
+    magic, _, *numbers = HEADER.unpack_from(content)
+    version = ".".join(map(str, numbers))
+    if magic == release.magic and version not in others:
+        other, path = max(others.items())
+        what = f"{place} is firmware {version}, but {posixpath.basename(path)} is {other}: some "
+        what += "operations of the device fail"
+        hint = "install driver, library and firmware of one version"
+        yield SAY.warning(what, Evidence(place, said=version), Evidence(path), hint=hint)
