@@ -12,6 +12,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.access_list import prove_access_list
 from imagebuilder.proof.system.accounts import prove_accounts, prove_unit_accounts
+from imagebuilder.proof.system.bans import prove_bans
 from imagebuilder.proof.system.characters import prove_characters
 from imagebuilder.proof.system.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.dry_runs import prove_dry_runs
@@ -93,6 +94,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_accounts(subject)
     yield from prove_access_list(subject)
     yield from prove_unit_accounts(subject, startup)
+    yield from prove_bans(subject, startup)
     if MERGING & startup.jobs:
         yield from prove_extensions(subject.root)
     yield from prove_ports(subject, startup)
