@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services of a site that start at boot, by the program that they run."""
+"""What a site brings: the services that start at boot, by their program, and its files."""
 
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,12 @@ from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import find_engine
+
+# Names that people give to what shall not be read.
+SET_ASIDE = re.compile(
+    r"\..*|README.*|.*~|.*[.-](bak|backup|dist|disabled|\w+-(dist|new|old|tmp)|example|in|off|old|orig|rpm\w+|"
+    r"sample|save|template)|.*\.md"
+)
 
 
 @dataclass(frozen=True)
@@ -78,3 +85,10 @@ def services_of(subject: Subject, startup: Startup, program: str) -> Iterator[Si
         for words in unit.commands.get("ExecStart", ()):
             if words and posixpath.basename(words[0]) == program:
                 yield SiteService(subject, unit, words)
+
+
+def site_files(subject: Subject, pattern: str) -> Iterator[str]:
+    """The files and links of a glob that no package ships and whose names do not set them aside."""
+    for path in subject.root.glob(pattern):
+        if path not in subject.shipped and not SET_ASIDE.fullmatch(posixpath.basename(path)):
+            yield path

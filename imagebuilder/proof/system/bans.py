@@ -11,11 +11,10 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import assignments, is_true
-from imagebuilder.proof.reading.site import services_of
+from imagebuilder.proof.reading.site import services_of, site_files
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.unread import site_files
 from imagebuilder.root import Root
 
 SESSIONS = "sshd-session"

@@ -16,9 +16,9 @@ from mmap import mmap
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import PARENTS, assignments
+from imagebuilder.proof.reading.site import site_files
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.unread import site_files
 from imagebuilder.root import Root
 
 # What each program reads, below the folders of systemd's settings.

@@ -10,10 +10,10 @@ from difflib import get_close_matches
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import PARENTS
+from imagebuilder.proof.reading.site import site_files
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.unread import site_files
 
 FOLDER = re.compile(
     r"(?P<unit>.+\.(?P<kind>service|socket|target|timer|path))\.(d|wants|requires|upholds)"

@@ -27,6 +27,7 @@ from imagebuilder.proof.reading.shell import (
     ShellScript,
     parse_shell,
 )
+from imagebuilder.proof.reading.site import site_files
 from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup, said_in
 from imagebuilder.proof.reading.units import find_program, prefixes_of
 from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
@@ -34,7 +35,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.pythons import PythonScript, prove_python_scripts
 from imagebuilder.proof.system.shell_syntax import ShellText, prove_shell_syntax
-from imagebuilder.proof.system.unread import READ, site_files
+from imagebuilder.proof.system.unread import READ
 from imagebuilder.proof.system.upgrades import prove_upgrade
 from imagebuilder.root import Root
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import PARENTS, assignments
+from imagebuilder.proof.reading.site import site_files
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.unread import site_files
 
 # The one section of each file, by its manual page (timesyncd.conf(5) and so on).
 SECTIONS = {

@@ -15,15 +15,11 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import PARENTS
+from imagebuilder.proof.reading.site import site_files
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
-# Names that people give to what shall not be read.
-SET_ASIDE = re.compile(
-    r"\..*|README.*|.*~|.*[.-](bak|backup|dist|disabled|\w+-(dist|new|old|tmp)|example|in|off|old|orig|rpm\w+|"
-    r"sample|save|template)|.*\.md"
-)
 RUN_PARTS = r"[A-Za-z0-9_-]+"
 CONF, RULES = r".+\.conf", r".+\.rules"
 CRON = ("/usr/sbin/cron", "/usr/sbin/crond")
@@ -139,13 +135,6 @@ def prove_read(subject: Subject, startup: Startup) -> Iterator[Finding]:
                 yield without_reader(path, posixpath.basename(programs[0]), is_job=programs == CRON)
     yield from prove_last_lines(subject)
     yield from prove_init_scripts(subject)
-
-
-def site_files(subject: Subject, pattern: str) -> Iterator[str]:
-    """The files and links of a glob that no package ships and whose names do not set them aside."""
-    for path in subject.root.glob(pattern):
-        if path not in subject.shipped and not SET_ASIDE.fullmatch(posixpath.basename(path)):
-            yield path
 
 
 def prove_file(subject: Subject, folder: ReadFolder, path: str) -> Iterator[Finding]:
