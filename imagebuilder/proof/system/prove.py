@@ -14,11 +14,9 @@ from imagebuilder.proof.system.access_list import prove_access_list
 from imagebuilder.proof.system.accounts import prove_accounts, prove_unit_accounts
 from imagebuilder.proof.system.bans import prove_bans
 from imagebuilder.proof.system.characters import prove_characters
-from imagebuilder.proof.system.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.dry_runs import prove_dry_runs
 from imagebuilder.proof.system.fences import prove_fences
 from imagebuilder.proof.system.files import prove_extensions, prove_files
-from imagebuilder.proof.system.firewall import prove_firewall
 from imagebuilder.proof.system.helpers import prove_helpers
 from imagebuilder.proof.system.keys import prove_keys
 from imagebuilder.proof.system.late import prove_late_settings
@@ -26,8 +24,10 @@ from imagebuilder.proof.system.limits import prove_session_limits
 from imagebuilder.proof.system.manager import prove_journal, prove_manager
 from imagebuilder.proof.system.named import prove_named_files
 from imagebuilder.proof.system.namesakes import prove_namesakes
-from imagebuilder.proof.system.netdevs import prove_netdevs
-from imagebuilder.proof.system.network import prove_network
+from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
+from imagebuilder.proof.system.network.firewall import prove_firewall
+from imagebuilder.proof.system.network.netdevs import prove_netdevs
+from imagebuilder.proof.system.network.nic import prove_network
 from imagebuilder.proof.system.openssl import prove_openssl
 from imagebuilder.proof.system.options import prove_options
 from imagebuilder.proof.system.paths import prove_paths

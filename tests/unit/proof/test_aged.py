@@ -20,7 +20,7 @@ from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.system.authorities import ends_of
 from imagebuilder.proof.system.mounts import prove_mounts
-from imagebuilder.proof.system.network import prove_order
+from imagebuilder.proof.system.network.nic import prove_order
 from imagebuilder.proof.system.unread import prove_read
 from tests.unit.proof.trees import KERNEL, Content, Link, Program, make_tree, subject
 

@@ -26,8 +26,8 @@ from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.reading.modules import read_module
 from imagebuilder.proof.reading.udev import read_rules
 from imagebuilder.proof.services.sessions import ASSIGNMENT, session_environment
-from imagebuilder.proof.system.firewall import DROPS
 from imagebuilder.proof.system.named import LIBRARY
+from imagebuilder.proof.system.network.firewall import DROPS
 from imagebuilder.proof.system.start import listened_port
 from imagebuilder.root import Root
 from tests.fixtures import elf as fixtures

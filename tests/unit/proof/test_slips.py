@@ -18,11 +18,11 @@ from imagebuilder.proof.services.selectors import SELECTORS
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.characters import prove_characters
 from imagebuilder.proof.system.files import prove_huge_pages, prove_settings
-from imagebuilder.proof.system.firewall import opens_ssh
 from imagebuilder.proof.system.mounts import prove_fields
 from imagebuilder.proof.system.namesakes import prove_namesakes
-from imagebuilder.proof.system.netdevs import prove_netdevs
-from imagebuilder.proof.system.network import NETWORKD
+from imagebuilder.proof.system.network.firewall import opens_ssh
+from imagebuilder.proof.system.network.netdevs import prove_netdevs
+from imagebuilder.proof.system.network.nic import NETWORKD
 from imagebuilder.proof.system.sections import prove_sections
 from imagebuilder.proof.system.udev_rules import prove_udev_rules
 from imagebuilder.proof.system.unread import prove_read

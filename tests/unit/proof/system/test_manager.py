@@ -10,8 +10,8 @@ import pytest
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, read_config
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.manager import prove_journal, prove_manager
+from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.processors import isolated_by, processors, prove_processors
 from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.recipe.expectations import Device, Expectations, ExpectedEngine

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.proof.reading.systemd import Startup
-from imagebuilder.proof.system.netdevs import prove_netdevs
-from imagebuilder.proof.system.network import NETWORKD
+from imagebuilder.proof.system.network.netdevs import prove_netdevs
+from imagebuilder.proof.system.network.nic import NETWORKD
 from tests.unit.proof.trees import make_tree
 
 NETDEV = "/etc/systemd/network/50-wg0.netdev"

@@ -11,7 +11,7 @@ import pytest
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.proof.reading.systemd import Complaint, LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.firewall import prove_firewall
+from imagebuilder.proof.system.network.firewall import prove_firewall
 from imagebuilder.proof.system.reach import prove_reach
 from imagebuilder.proof.system.scripts import prove_shell_words
 from imagebuilder.proof.system.start import listened_port, prove_lines, prove_listeners

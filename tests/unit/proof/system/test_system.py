@@ -29,9 +29,9 @@ from imagebuilder.proof.system.files import (
     prove_log_in,
     prove_packages,
 )
-from imagebuilder.proof.system.firewall import prove_firewall
 from imagebuilder.proof.system.mounts import prove_mounts
-from imagebuilder.proof.system.network import prove_nic, prove_resolver, prove_switch
+from imagebuilder.proof.system.network.firewall import prove_firewall
+from imagebuilder.proof.system.network.nic import prove_nic, prove_resolver, prove_switch
 from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.proof.system.start import (
     LISTENS,

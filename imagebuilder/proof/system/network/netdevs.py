@@ -11,7 +11,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import assignments
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.network import NETWORKD, network_files, read_sections
+from imagebuilder.proof.system.network.nic import NETWORKD, network_files, read_sections
 from imagebuilder.root import Root
 
 EVERYTHING = frozenset(("0.0.0.0/0", "0/0"))

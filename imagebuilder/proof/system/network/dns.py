@@ -13,7 +13,7 @@ from imagebuilder.proof.reading.config import is_false, is_true
 from imagebuilder.proof.reading.systemd import Startup, last_lines, read_config
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.network import FOLDERS, RESOLVED, RESOLVER
+from imagebuilder.proof.system.network.nic import FOLDERS, RESOLVED, RESOLVER
 from imagebuilder.root import Root
 
 # Lines of .network files and their drop-ins that give an interface its own choice.
