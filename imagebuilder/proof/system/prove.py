@@ -10,9 +10,6 @@ from imagebuilder.proof.clusters.prove import prove_clusters
 from imagebuilder.proof.reading.systemd import read_startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.access_list import prove_access_list
-from imagebuilder.proof.system.accounts import prove_accounts, prove_unit_accounts
-from imagebuilder.proof.system.bans import prove_bans
 from imagebuilder.proof.system.characters import prove_characters
 from imagebuilder.proof.system.dry_runs import prove_dry_runs
 from imagebuilder.proof.system.fences import prove_fences
@@ -20,7 +17,10 @@ from imagebuilder.proof.system.files import prove_extensions, prove_files
 from imagebuilder.proof.system.helpers import prove_helpers
 from imagebuilder.proof.system.keys import prove_keys
 from imagebuilder.proof.system.late import prove_late_settings
-from imagebuilder.proof.system.limits import prove_session_limits
+from imagebuilder.proof.system.login.access_list import prove_access_list
+from imagebuilder.proof.system.login.accounts import prove_accounts, prove_unit_accounts
+from imagebuilder.proof.system.login.bans import prove_bans
+from imagebuilder.proof.system.login.limits import prove_session_limits
 from imagebuilder.proof.system.manager import prove_journal, prove_manager
 from imagebuilder.proof.system.named import prove_named_files
 from imagebuilder.proof.system.namesakes import prove_namesakes

@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.system.limits import prove_session_limits
+from imagebuilder.proof.system.login.limits import prove_session_limits
 from tests.unit.proof.trees import make_tree, subject
 
 FILE = "/etc/systemd/system/user-.slice.d/50-site.conf"

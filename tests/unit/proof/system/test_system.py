@@ -17,17 +17,17 @@ from imagebuilder.image.types import ImageLayer
 from imagebuilder.process import Completed
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.accounts import (
-    prove_accounts,
-    prove_greetings,
-    prove_sudo,
-    prove_unit_accounts,
-)
 from imagebuilder.proof.system.files import (
     prove_extensions,
     prove_huge_pages,
     prove_log_in,
     prove_packages,
+)
+from imagebuilder.proof.system.login.accounts import (
+    prove_accounts,
+    prove_greetings,
+    prove_sudo,
+    prove_unit_accounts,
 )
 from imagebuilder.proof.system.mounts import prove_mounts
 from imagebuilder.proof.system.network.firewall import prove_firewall
