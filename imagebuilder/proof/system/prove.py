@@ -10,10 +10,13 @@ from imagebuilder.proof.clusters.prove import prove_clusters
 from imagebuilder.proof.reading.systemd import read_startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.characters import prove_characters
 from imagebuilder.proof.system.dry_runs import prove_dry_runs
 from imagebuilder.proof.system.fences import prove_fences
-from imagebuilder.proof.system.files import prove_extensions, prove_files
+from imagebuilder.proof.system.files.characters import prove_characters
+from imagebuilder.proof.system.files.named import prove_named_files
+from imagebuilder.proof.system.files.needed import prove_extensions, prove_files
+from imagebuilder.proof.system.files.udev_rules import prove_udev_rules
+from imagebuilder.proof.system.files.unread import prove_read
 from imagebuilder.proof.system.helpers import prove_helpers
 from imagebuilder.proof.system.keys import prove_keys
 from imagebuilder.proof.system.late import prove_late_settings
@@ -22,7 +25,6 @@ from imagebuilder.proof.system.login.accounts import prove_accounts, prove_unit_
 from imagebuilder.proof.system.login.bans import prove_bans
 from imagebuilder.proof.system.login.limits import prove_session_limits
 from imagebuilder.proof.system.manager import prove_journal, prove_manager
-from imagebuilder.proof.system.named import prove_named_files
 from imagebuilder.proof.system.namesakes import prove_namesakes
 from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.network.firewall import prove_firewall
@@ -38,8 +40,6 @@ from imagebuilder.proof.system.scripts import prove_scripts
 from imagebuilder.proof.system.sections import prove_sections
 from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.proof.system.start import prove_listeners, prove_ports, prove_start
-from imagebuilder.proof.system.udev_rules import prove_udev_rules
-from imagebuilder.proof.system.unread import prove_read
 from imagebuilder.proof.system.upgrades import prove_upgrades
 from imagebuilder.proof.system.variables import prove_variables
 

@@ -33,9 +33,9 @@ from imagebuilder.proof.reading.units import find_program, prefixes_of
 from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.files.unread import READ
 from imagebuilder.proof.system.pythons import PythonScript, prove_python_scripts
 from imagebuilder.proof.system.shell_syntax import ShellText, prove_shell_syntax
-from imagebuilder.proof.system.unread import READ
 from imagebuilder.proof.system.upgrades import prove_upgrade
 from imagebuilder.root import Root
 

@@ -18,10 +18,10 @@ from imagebuilder.proof.reading.site import SiteService
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.services.start import is_there
-from imagebuilder.proof.system.authorities import ends_of
-from imagebuilder.proof.system.mounts import prove_mounts
+from imagebuilder.proof.system.files.authorities import ends_of
+from imagebuilder.proof.system.files.mounts import prove_mounts
+from imagebuilder.proof.system.files.unread import prove_read
 from imagebuilder.proof.system.network.nic import prove_order
-from imagebuilder.proof.system.unread import prove_read
 from tests.unit.proof.trees import KERNEL, Content, Link, Program, make_tree, subject
 
 SITE = "/opt/vllm/lib/python3.13/site-packages"

@@ -16,16 +16,16 @@ from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services.devices import prove_python_path
 from imagebuilder.proof.services.selectors import SELECTORS
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.characters import prove_characters
-from imagebuilder.proof.system.files import prove_huge_pages, prove_settings
-from imagebuilder.proof.system.mounts import prove_fields
+from imagebuilder.proof.system.files.characters import prove_characters
+from imagebuilder.proof.system.files.mounts import prove_fields
+from imagebuilder.proof.system.files.needed import prove_huge_pages, prove_settings
+from imagebuilder.proof.system.files.udev_rules import prove_udev_rules
+from imagebuilder.proof.system.files.unread import prove_read
 from imagebuilder.proof.system.namesakes import prove_namesakes
 from imagebuilder.proof.system.network.firewall import opens_ssh
 from imagebuilder.proof.system.network.netdevs import prove_netdevs
 from imagebuilder.proof.system.network.nic import NETWORKD
 from imagebuilder.proof.system.sections import prove_sections
-from imagebuilder.proof.system.udev_rules import prove_udev_rules
-from imagebuilder.proof.system.unread import prove_read
 from tests.unit.proof.trees import Content, Program, make_tree, subject
 
 UNITS = "/etc/systemd/system"

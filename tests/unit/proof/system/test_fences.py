@@ -10,8 +10,8 @@ import pytest
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services.start import prove_closed
 from imagebuilder.proof.system.fences import prove_fences
+from imagebuilder.proof.system.files.mounts import prove_mounts
 from imagebuilder.proof.system.late import prove_late_settings
-from imagebuilder.proof.system.mounts import prove_mounts
 from imagebuilder.recipe.expectations import Device
 from tests.unit.proof.trees import (
     KERNEL,

@@ -17,7 +17,8 @@ from imagebuilder.image.types import ImageLayer
 from imagebuilder.process import Completed
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.files import (
+from imagebuilder.proof.system.files.mounts import prove_mounts
+from imagebuilder.proof.system.files.needed import (
     prove_extensions,
     prove_huge_pages,
     prove_log_in,
@@ -29,7 +30,6 @@ from imagebuilder.proof.system.login.accounts import (
     prove_sudo,
     prove_unit_accounts,
 )
-from imagebuilder.proof.system.mounts import prove_mounts
 from imagebuilder.proof.system.network.firewall import prove_firewall
 from imagebuilder.proof.system.network.nic import prove_nic, prove_resolver, prove_switch
 from imagebuilder.proof.system.prove import prove_system

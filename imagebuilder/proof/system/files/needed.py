@@ -13,9 +13,9 @@ from imagebuilder.proof.reading.sysctl import read_sysctl
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.authorities import prove_authorities
-from imagebuilder.proof.system.modes import prove_modes
-from imagebuilder.proof.system.mounts import prove_mounts
+from imagebuilder.proof.system.files.authorities import prove_authorities
+from imagebuilder.proof.system.files.modes import prove_modes
+from imagebuilder.proof.system.files.mounts import prove_mounts
 from imagebuilder.root import Root
 from imagebuilder.ui import format_size
 
