@@ -17,7 +17,7 @@ from imagebuilder.proof.services.sessions import WHO, session_environment
 from imagebuilder.proof.services.start import appears_later, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.paths import MADE, made_by_tmpfiles
+from imagebuilder.proof.system.units.paths import MADE, made_by_tmpfiles
 
 # Where a runtime or an interpreter is installed, and what uses it looks nowhere else.
 HOMES = re.compile(

@@ -11,7 +11,6 @@ from imagebuilder.proof.reading.systemd import read_startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.dry_runs import prove_dry_runs
-from imagebuilder.proof.system.fences import prove_fences
 from imagebuilder.proof.system.files.characters import prove_characters
 from imagebuilder.proof.system.files.named import prove_named_files
 from imagebuilder.proof.system.files.needed import prove_extensions, prove_files
@@ -19,27 +18,28 @@ from imagebuilder.proof.system.files.udev_rules import prove_udev_rules
 from imagebuilder.proof.system.files.unread import prove_read
 from imagebuilder.proof.system.helpers import prove_helpers
 from imagebuilder.proof.system.keys import prove_keys
-from imagebuilder.proof.system.late import prove_late_settings
 from imagebuilder.proof.system.login.access_list import prove_access_list
 from imagebuilder.proof.system.login.accounts import prove_accounts, prove_unit_accounts
 from imagebuilder.proof.system.login.bans import prove_bans
 from imagebuilder.proof.system.login.limits import prove_session_limits
-from imagebuilder.proof.system.manager import prove_journal, prove_manager
-from imagebuilder.proof.system.namesakes import prove_namesakes
 from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.network.firewall import prove_firewall
 from imagebuilder.proof.system.network.netdevs import prove_netdevs
 from imagebuilder.proof.system.network.nic import prove_network
 from imagebuilder.proof.system.openssl import prove_openssl
 from imagebuilder.proof.system.options import prove_options
-from imagebuilder.proof.system.paths import prove_paths
 from imagebuilder.proof.system.places import prove_places
-from imagebuilder.proof.system.processors import prove_processors
-from imagebuilder.proof.system.reach import prove_reach
 from imagebuilder.proof.system.scripts import prove_scripts
-from imagebuilder.proof.system.sections import prove_sections
-from imagebuilder.proof.system.sleep import prove_sleep
-from imagebuilder.proof.system.start import prove_listeners, prove_ports, prove_start
+from imagebuilder.proof.system.units.fences import prove_fences
+from imagebuilder.proof.system.units.late import prove_late_settings
+from imagebuilder.proof.system.units.manager import prove_journal, prove_manager
+from imagebuilder.proof.system.units.namesakes import prove_namesakes
+from imagebuilder.proof.system.units.paths import prove_paths
+from imagebuilder.proof.system.units.processors import prove_processors
+from imagebuilder.proof.system.units.reach import prove_reach
+from imagebuilder.proof.system.units.sections import prove_sections
+from imagebuilder.proof.system.units.sleep import prove_sleep
+from imagebuilder.proof.system.units.start import prove_listeners, prove_ports, prove_start
 from imagebuilder.proof.system.upgrades import prove_upgrades
 from imagebuilder.proof.system.variables import prove_variables
 

@@ -28,7 +28,7 @@ from imagebuilder.proof.reading.udev import read_rules
 from imagebuilder.proof.services.sessions import ASSIGNMENT, session_environment
 from imagebuilder.proof.system.files.named import LIBRARY
 from imagebuilder.proof.system.network.firewall import DROPS
-from imagebuilder.proof.system.start import listened_port
+from imagebuilder.proof.system.units.start import listened_port
 from imagebuilder.root import Root
 from tests.fixtures import elf as fixtures
 from tests.unit.proof.trees import Content, Link, make_tree, subject

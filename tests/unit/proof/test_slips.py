@@ -21,11 +21,11 @@ from imagebuilder.proof.system.files.mounts import prove_fields
 from imagebuilder.proof.system.files.needed import prove_huge_pages, prove_settings
 from imagebuilder.proof.system.files.udev_rules import prove_udev_rules
 from imagebuilder.proof.system.files.unread import prove_read
-from imagebuilder.proof.system.namesakes import prove_namesakes
 from imagebuilder.proof.system.network.firewall import opens_ssh
 from imagebuilder.proof.system.network.netdevs import prove_netdevs
 from imagebuilder.proof.system.network.nic import NETWORKD
-from imagebuilder.proof.system.sections import prove_sections
+from imagebuilder.proof.system.units.namesakes import prove_namesakes
+from imagebuilder.proof.system.units.sections import prove_sections
 from tests.unit.proof.trees import Content, Program, make_tree, subject
 
 UNITS = "/etc/systemd/system"

@@ -14,7 +14,7 @@ from imagebuilder.proof.reading.site import SiteService, services_of, site_servi
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.start import FILES_OF_SSHD, SSHD
+from imagebuilder.proof.system.units.start import FILES_OF_SSHD, SSHD
 from imagebuilder.root import Root
 
 # Rules that are loaded without a word on a command line that names their file.

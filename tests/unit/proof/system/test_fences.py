@@ -9,9 +9,9 @@ import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services.start import prove_closed
-from imagebuilder.proof.system.fences import prove_fences
 from imagebuilder.proof.system.files.mounts import prove_mounts
-from imagebuilder.proof.system.late import prove_late_settings
+from imagebuilder.proof.system.units.fences import prove_fences
+from imagebuilder.proof.system.units.late import prove_late_settings
 from imagebuilder.recipe.expectations import Device
 from tests.unit.proof.trees import (
     KERNEL,

@@ -33,7 +33,7 @@ from imagebuilder.proof.system.login.accounts import (
 from imagebuilder.proof.system.network.firewall import prove_firewall
 from imagebuilder.proof.system.network.nic import prove_nic, prove_resolver, prove_switch
 from imagebuilder.proof.system.prove import prove_system
-from imagebuilder.proof.system.start import (
+from imagebuilder.proof.system.units.start import (
     LISTENS,
     PORT,
     listened_port,

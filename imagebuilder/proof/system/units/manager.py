@@ -23,7 +23,7 @@ from imagebuilder.proof.reading.units import service_lines
 from imagebuilder.proof.services.confinement import LEAST
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.processors import declared_units
+from imagebuilder.proof.system.units.processors import declared_units
 from imagebuilder.root import Root
 
 BOUNDS = "CapabilityBoundingSet"
