@@ -16,7 +16,6 @@ from imagebuilder.proof.system.files.named import prove_named_files
 from imagebuilder.proof.system.files.needed import prove_extensions, prove_files
 from imagebuilder.proof.system.files.udev_rules import prove_udev_rules
 from imagebuilder.proof.system.files.unread import prove_read
-from imagebuilder.proof.system.helpers import prove_helpers
 from imagebuilder.proof.system.keys import prove_keys
 from imagebuilder.proof.system.login.access_list import prove_access_list
 from imagebuilder.proof.system.login.accounts import prove_accounts, prove_unit_accounts
@@ -26,10 +25,13 @@ from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.network.firewall import prove_firewall
 from imagebuilder.proof.system.network.netdevs import prove_netdevs
 from imagebuilder.proof.system.network.nic import prove_network
-from imagebuilder.proof.system.openssl import prove_openssl
-from imagebuilder.proof.system.options import prove_options
-from imagebuilder.proof.system.places import prove_places
-from imagebuilder.proof.system.scripts import prove_scripts
+from imagebuilder.proof.system.programs.helpers import prove_helpers
+from imagebuilder.proof.system.programs.openssl import prove_openssl
+from imagebuilder.proof.system.programs.options import prove_options
+from imagebuilder.proof.system.programs.places import prove_places
+from imagebuilder.proof.system.programs.scripts import prove_scripts
+from imagebuilder.proof.system.programs.upgrades import prove_upgrades
+from imagebuilder.proof.system.programs.variables import prove_variables
 from imagebuilder.proof.system.units.fences import prove_fences
 from imagebuilder.proof.system.units.late import prove_late_settings
 from imagebuilder.proof.system.units.manager import prove_journal, prove_manager
@@ -40,8 +42,6 @@ from imagebuilder.proof.system.units.reach import prove_reach
 from imagebuilder.proof.system.units.sections import prove_sections
 from imagebuilder.proof.system.units.sleep import prove_sleep
 from imagebuilder.proof.system.units.start import prove_listeners, prove_ports, prove_start
-from imagebuilder.proof.system.upgrades import prove_upgrades
-from imagebuilder.proof.system.variables import prove_variables
 
 # They merge extensions over /usr, /opt and /etc.
 MERGING = frozenset(("systemd-sysext.service", "systemd-confext.service"))

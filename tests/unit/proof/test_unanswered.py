@@ -16,8 +16,8 @@ from imagebuilder.proof.reading.environment import Variable
 from imagebuilder.proof.services.devices import SEARCH, prove_search
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.login.accounts import prove_greetings
-from imagebuilder.proof.system.openssl import OPENSSL, prove_openssl
-from imagebuilder.proof.system.pythons import PythonScript, prove_python_scripts
+from imagebuilder.proof.system.programs.openssl import OPENSSL, prove_openssl
+from imagebuilder.proof.system.programs.pythons import PythonScript, prove_python_scripts
 from imagebuilder.proof.unanswered import REFUSED
 from tests.unit.proof.trees import Program, Sandbox, make_tree, subject
 

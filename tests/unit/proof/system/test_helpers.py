@@ -14,7 +14,7 @@ from imagebuilder.image.proof import Level
 from imagebuilder.image.types import ImageLayer
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.helpers import prove_helpers
+from imagebuilder.proof.system.programs.helpers import prove_helpers
 from tests.unit.proof.trees import Content, Link, make_tree, subject
 
 SERVER, SESSION, AUTH = "/usr/sbin/served", "/usr/lib/serve/session", "/usr/lib/serve/auth"

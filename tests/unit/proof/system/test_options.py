@@ -12,7 +12,7 @@ from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.options import prove_options
+from imagebuilder.proof.system.programs.options import prove_options
 from tests.faults.elf import library, program
 from tests.fixtures.elf import LOADER, make_elf
 from tests.unit.proof.trees import Content, make_tree, subject

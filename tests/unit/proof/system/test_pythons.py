@@ -12,7 +12,11 @@ import pytest
 from imagebuilder.image.proof import Level
 from imagebuilder.process import Completed, run
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.pythons import MOST_ARGUMENT, PythonScript, prove_python_scripts
+from imagebuilder.proof.system.programs.pythons import (
+    MOST_ARGUMENT,
+    PythonScript,
+    prove_python_scripts,
+)
 from tests.unit.proof.trees import Sandbox, subject
 
 SAID = "node-readings, which a.service starts (ExecStart=),"

@@ -12,7 +12,7 @@ from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.proof.reading.systemd import Complaint, LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.network.firewall import prove_firewall
-from imagebuilder.proof.system.scripts import prove_shell_words
+from imagebuilder.proof.system.programs.scripts import prove_shell_words
 from imagebuilder.proof.system.units.reach import prove_reach
 from imagebuilder.proof.system.units.start import listened_port, prove_lines, prove_listeners
 from tests.unit.proof.trees import Content, Program, faults, make_tree, subject

@@ -14,7 +14,7 @@ from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.scripts import prove_scripts
+from imagebuilder.proof.system.programs.scripts import prove_scripts
 from tests.unit.proof.trees import Content, Link, Program, Sandbox, make_tree, subject
 
 UNIT, TELL = "/etc/systemd/system/a.service", "/usr/local/libexec/tell"

@@ -22,7 +22,7 @@ from imagebuilder.proof.services.sessions import session_environment
 from imagebuilder.proof.services.settings import words_of
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.options import texts_of
+from imagebuilder.proof.system.programs.options import texts_of
 from imagebuilder.recipe.engines import find_engine
 from imagebuilder.root import Root
 
