@@ -33,6 +33,7 @@ from imagebuilder.proof.services.settings import (
     prove_values,
 )
 from imagebuilder.proof.services.start import (
+    MOST_CHECKS,
     prove_conditions,
     prove_files,
     prove_lines,
@@ -576,3 +577,15 @@ def test_checks_of_a_second_service(guard: str, is_told: bool, tmp_path: Path) -
         )
     )
     assert ["without the check for the device" in what for what in found] == [True] * is_told
+
+
+def test_checks_of_many_services_are_not_all_run(tmp_path: Path) -> None:
+    guard = "/usr/libexec/check-"
+    names = [f"b{number}.service" for number in range(MOST_CHECKS + 5)]
+    text = f"[Service]\nExecStartPre={guard}%p\nExecStart={SERVER}\n"
+    tree = make_tree(tmp_path, {f"/etc/systemd/system/{name}": text for name in names})
+    run = Sandbox({f"env {guard}": Completed(1, "", "no device")})
+    units = {name: LoadedUnit(name, (), {}, {"ExecStart": ((SERVER,),)}) for name in names}
+    startup = Startup(frozenset(units), {}, units, ())
+    found = faults(prove_others(subject(tree, run=run), startup, unit(), SERVER, ()))
+    assert (len(run.asked), len(found)) == (MOST_CHECKS, 5)
