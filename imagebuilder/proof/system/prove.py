@@ -10,13 +10,11 @@ from imagebuilder.proof.clusters.prove import prove_clusters
 from imagebuilder.proof.reading.systemd import read_startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.dry_runs import prove_dry_runs
 from imagebuilder.proof.system.files.characters import prove_characters
 from imagebuilder.proof.system.files.named import prove_named_files
 from imagebuilder.proof.system.files.needed import prove_extensions, prove_files
 from imagebuilder.proof.system.files.udev_rules import prove_udev_rules
 from imagebuilder.proof.system.files.unread import prove_read
-from imagebuilder.proof.system.keys import prove_keys
 from imagebuilder.proof.system.login.access_list import prove_access_list
 from imagebuilder.proof.system.login.accounts import prove_accounts, prove_unit_accounts
 from imagebuilder.proof.system.login.bans import prove_bans
@@ -25,6 +23,7 @@ from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.network.firewall import prove_firewall
 from imagebuilder.proof.system.network.netdevs import prove_netdevs
 from imagebuilder.proof.system.network.nic import prove_network
+from imagebuilder.proof.system.programs.dry_runs import prove_dry_runs
 from imagebuilder.proof.system.programs.helpers import prove_helpers
 from imagebuilder.proof.system.programs.openssl import prove_openssl
 from imagebuilder.proof.system.programs.options import prove_options
@@ -33,6 +32,7 @@ from imagebuilder.proof.system.programs.scripts import prove_scripts
 from imagebuilder.proof.system.programs.upgrades import prove_upgrades
 from imagebuilder.proof.system.programs.variables import prove_variables
 from imagebuilder.proof.system.units.fences import prove_fences
+from imagebuilder.proof.system.units.keys import prove_keys
 from imagebuilder.proof.system.units.late import prove_late_settings
 from imagebuilder.proof.system.units.manager import prove_journal, prove_manager
 from imagebuilder.proof.system.units.namesakes import prove_namesakes

@@ -34,14 +34,9 @@ from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.unread import READ
-<<<<<<< HEAD:imagebuilder/proof/system/scripts.py
-from imagebuilder.proof.system.pythons import PythonScript, prove_python_scripts
-from imagebuilder.proof.system.shell_syntax import ShellText, prove_shell_syntax
-from imagebuilder.proof.system.upgrades import prove_upgrade
-=======
 from imagebuilder.proof.system.programs.pythons import PythonScript, prove_python_scripts
+from imagebuilder.proof.system.programs.shell_syntax import ShellText, prove_shell_syntax
 from imagebuilder.proof.system.programs.upgrades import prove_upgrade
->>>>>>> c7562fe4 (system: Put programs into a package):imagebuilder/proof/system/programs/scripts.py
 from imagebuilder.root import Root
 
 SHELLS = frozenset(("sh", "dash", "bash"))

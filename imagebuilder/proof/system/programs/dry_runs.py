@@ -19,7 +19,7 @@ from imagebuilder.process import Completed
 from imagebuilder.proof.reading.site import site_files
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.dry_run_table import DRY_RUNS, DryRun
+from imagebuilder.proof.system.programs.dry_run_table import DRY_RUNS, DryRun
 
 SECONDS = 30
 QUOTED = re.compile(r"""["'`](?P<word>[^"'`\s]{2,80})["']""")

@@ -10,7 +10,11 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.process import Completed, run
-from imagebuilder.proof.system.shell_syntax import MOST_ARGUMENT, ShellText, prove_shell_syntax
+from imagebuilder.proof.system.programs.shell_syntax import (
+    MOST_ARGUMENT,
+    ShellText,
+    prove_shell_syntax,
+)
 from tests.unit.proof.trees import make_tree, subject
 
 SH, BASH = "/bin/sh", "/bin/bash"
