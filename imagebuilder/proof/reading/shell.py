@@ -150,18 +150,6 @@ def once(commands: Sequence[ShellCommand]) -> tuple[ShellCommand, ...]:
     return tuple(worst.values())
 
 
-def literal(node: Node | None) -> str:
-    """A word or a quoted text without a variable in it, else ""."""
-    text = (node.text or b"").decode(errors="replace") if node else ""
-    if node is None or node.type in ("word", "number"):
-        return "" if "\\" in text else text
-    if node.type in ("command_name", "concatenation"):
-        return "".join(map(literal, node.children)) if all(map(literal, node.children)) else ""
-    parts = [child.type for child in node.named_children]
-    is_text = node.type == "raw_string" or (node.type == "string" and parts == ["string_content"])
-    return text[1:-1] if is_text else ""
-
-
 class ShellReading:
     """One walk over a script, in the order in which it runs."""
 
@@ -176,13 +164,33 @@ class ShellReading:
         self.path: list[str] = []
         self.called: set[tuple[str, Consequence]] = set()
 
+    def text(self, node: Node) -> str:
+        """What is written there; `node.text` reads the script again."""
+        return self.data[node.start_byte : node.end_byte].decode(errors="replace")
+
+    def literal(self, node: Node | None) -> str:
+        """A word or a quoted text without a variable in it, else ""."""
+        if node is None:
+            return ""
+        kind = node.type
+        if kind in ("word", "number"):
+            text = self.text(node)
+            return "" if "\\" in text else text
+        if kind in ("command_name", "concatenation"):
+            parts = [self.literal(child) for child in node.children]
+            return "".join(parts) if all(parts) else ""
+        is_text = kind == "raw_string" or (
+            kind == "string" and [child.type for child in node.named_children] == ["string_content"]
+        )
+        return self.text(node)[1:-1] if is_text else ""
+
     def block(self, block: Node, failure: Consequence) -> None:
         """Statements one after the other: with `set -e` each may end the script, else the last."""
         children = block.children
         behind = dict(zip((node.id for node in children), children[1:], strict=False))
         statements = [node for node in children if node.is_named and node.type != "comment"]
         for node in statements:
-            leaves = literal(node.child_by_field_name("name")) in LEAVING
+            leaves = self.literal(node.child_by_field_name("name")) in LEAVING
             goes_on = node is not statements[-1] and not self.ends_on_errors and not leaves
             in_background = node.id in behind and behind[node.id].type == "&"
             self.node(
@@ -200,7 +208,7 @@ class ShellReading:
             case "function_definition":
                 name, body = (node.child_by_field_name(field) for field in ("name", "body"))
                 if name and body:
-                    self.bodies[literal(name)] = body
+                    self.bodies[self.literal(name)] = body
             case "list":
                 self.both(node, failure)
             case "pipeline":
@@ -243,18 +251,18 @@ class ShellReading:
     def test(self, node: Node) -> None:
         if node.children[0].type == "[[":
             self.commands.append(ShellCommand("[[", node.start_point.row + 1, Consequence.IGNORED))
-        self.asked.update(filter(None, map(literal, every(node))))
+        self.asked.update(filter(None, map(self.literal, every(node))))
         self.within(node, Consequence.IGNORED)
 
     def assignment(self, node: Node) -> None:
-        name, _, value = (node.text or b"").decode(errors="replace").partition("=")
+        name, _, value = self.text(node).partition("=")
         if name == "PATH":
             self.path.append(value.strip("\"'"))
 
     def command(self, node: Node, failure: Consequence) -> None:
         self.within(node, Consequence.IGNORED)
-        name = literal(node.child_by_field_name("name"))
-        words = [literal(child) for child in node.children_by_field_name("argument")]
+        name = self.literal(node.child_by_field_name("name"))
+        words = [self.literal(child) for child in node.children_by_field_name("argument")]
         first = words[0] if words else ""
         line = node.start_point.row + 1
         if name in ASKING:
