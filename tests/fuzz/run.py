@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -57,7 +58,7 @@ class Watch:
     touched: list[str] = field(default_factory=list)
 
     def hear(self, event: str, args: tuple[object, ...]) -> None:
-        """An audit hook (sys.addaudithook())."""
+        """What an audit hook is told (sys.addaudithook())."""
         if not self.active:
             return
         if event == "open":
@@ -84,6 +85,20 @@ class Watch:
             self.touched.append(f"{event} {shown}")
 
 
+WATCHES: list[Watch] = []  # those in use
+
+
+@cache
+def listen() -> None:
+    """Add the audit hook, once: Python never removes one, and each slows down every file access."""
+
+    def hear(event: str, args: tuple[object, ...]) -> None:
+        for watch in WATCHES:
+            watch.hear(event, args)
+
+    sys.addaudithook(hear)
+
+
 @contextmanager
 def scratch() -> Iterator[Watch]:
     """A temporary folder, which temporary files of the code under test are in too."""
@@ -91,11 +106,12 @@ def scratch() -> Iterator[Watch]:
     before = tempfile.tempdir
     tempfile.tempdir = place
     watch = Watch(place)
-    sys.addaudithook(watch.hear)
+    listen()
+    WATCHES.append(watch)
     try:
         yield watch
     finally:
-        watch.active = False
+        WATCHES.remove(watch)
         tempfile.tempdir = before
         shutil.rmtree(place, ignore_errors=True)
 

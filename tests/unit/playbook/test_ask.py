@@ -3,15 +3,27 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import pytest
 
 from imagebuilder.lock.types import Lock
 from imagebuilder.playbook.package_requests import facts_of
-from imagebuilder.playbook.plugins.callback.imagebuilder_ask import (
-    packages_of,
-    reason_of,
-)
 from imagebuilder.recipe.types import Base
+
+
+@pytest.fixture(scope="module")
+def plugin() -> ModuleType:
+    """The callback.
+
+    Ansible replaces sys.intern(), which pathlib calls for each part of a path: every test after
+    this one would be slower.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "intern", sys.intern)
+        from imagebuilder.playbook.plugins.callback import imagebuilder_ask
+    return imagebuilder_ask
 
 
 @pytest.mark.parametrize(
@@ -30,13 +42,20 @@ from imagebuilder.recipe.types import Base
         ("pip", {"name": "a"}, []),
     ],
 )
-def test_packages_of_a_task(kind: str, arguments: dict[str, object], packages: list[str]) -> None:
-    assert list(packages_of(kind, arguments)) == packages
+def test_packages_of_a_task(
+    plugin: ModuleType, kind: str, arguments: dict[str, object], packages: list[str]
+) -> None:
+    assert list(plugin.packages_of(kind, arguments)) == packages
 
 
-def test_why_a_task_is_unknown() -> None:
+def test_why_a_task_is_unknown(plugin: ModuleType) -> None:
     found = {"results": [{"item": 1}, {"failed": True, "msg": "Task failed: no rc\nmore"}]}
-    assert reason_of(found) == "no rc"
+    assert plugin.reason_of(found) == "no rc"
+
+
+def test_loading_it_leaves_the_interpreter_alone(plugin: ModuleType) -> None:
+    assert plugin
+    assert sys.intern.__module__ == "sys"
 
 
 def test_facts_are_those_of_the_image() -> None:
