@@ -12,7 +12,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -176,7 +175,15 @@ def read_content(path: Path, shown: str, most: int = MAX_BYTES) -> bytes:
 def parse_document(content: bytes, shown: str) -> Document:
     """The document in `content`.  Raises InputError: every duplicate key, or the first fault."""
     parsed = SHELF.find(content, lambda: parse_content(content, shown))
-    return Document(shown, deepcopy(parsed.value), parsed.values, parsed.keys)
+    value = {key: copy_of(each) for key, each in parsed.value.items()}
+    return Document(shown, value, parsed.values, parsed.keys)
+
+
+def copy_of(value: Yaml) -> Yaml:
+    """A copy; copy.deepcopy() takes three times as long."""
+    if isinstance(value, dict):
+        return {key: copy_of(each) for key, each in value.items()}
+    return [copy_of(each) for each in value] if isinstance(value, list) else value
 
 
 def parse_content(content: bytes, shown: str) -> Parsed:
