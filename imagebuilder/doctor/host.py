@@ -211,7 +211,7 @@ def examine_state(state: Path, *, is_root: bool) -> tuple[HostFinding, ...]:
     kind = type_of_mount(there.resolve(), read_mounts())
     space = examine_space(shutil.disk_usage(there).free, there)
     fitness = examine_type(kind, there)
-    if fitness.ok and is_noexec(there):
+    if fitness.level is not Severity.PROBLEM and is_noexec(there):
         what = f"{there} is mounted noexec: programs of images cannot run there"
         fix = f"mount it with exec (findmnt --target {there} shows the mount), "
         fix += "or set IMAGEBUILDER_STATE to another folder"

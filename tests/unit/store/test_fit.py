@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.doctor import host
 from imagebuilder.doctor.host import examine_state
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.rights import check_executable
@@ -28,7 +29,11 @@ def test_a_state_that_is_no_folder(kind: str, what: str, tmp_path: Path) -> None
             check_state(place)
 
 
-def test_a_state_whose_programs_do_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
+def test_a_state_whose_programs_do_not_run(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "type_of_mount", lambda *_: kind)
     check_executable(tmp_path / "new")
     found = os.statvfs(tmp_path)
     fields = [*found[:8], found.f_flag | os.ST_NOEXEC, *found[9:]]
