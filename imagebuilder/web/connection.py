@@ -2,39 +2,101 @@
 """Connections that nobody can keep the others out with.
 
 uvicorn waits without end for the first request, and for the rest of one that has begun; it counts
-connections of all clients together, and logs a line for each that is one too many.
+connections of all clients together, and logs a line for each that is one too many.  asyncio logs a
+traceback for each attempt to accept a connection without a free descriptor, thousands a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import time
+from collections import Counter
+from ipaddress import IPv6Address, ip_address
+from traceback import walk_tb
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 20.0  # from a connection, or the first byte of a request, to its last
-OF_ONE = 256  # connections of one address; behind a proxy that is everybody
+OF_ONE = 256  # connections of one client; behind a proxy that is everybody
+AT_ONCE = 256  # connections that are accepted before the first of them is counted
+SPARE = 2 * AT_ONCE  # descriptors for those, and for files and programs
+FILES = 4096  # descriptors, where the hard limit allows as many
 REPEAT_S = 60.0
+MOST_SAID = 1000  # messages that are remembered
+
+
+def allow_connections(most: int) -> int:
+    """How many connections there are descriptors for, at most `most`.
+
+    Raises the limit for that: the usual one, for programs that use select(2), is 1024.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limits = (FILES, hard) if hard != resource.RLIM_INFINITY else (FILES,)
+    files = max(soft, min(limits)) if soft != resource.RLIM_INFINITY else FILES
+    if files > soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return min(most, max(files - SPARE, files // 4))
+
+
+def client_of(address: str) -> str:
+    """Who has an address: of IPv6, one machine has all addresses of a network."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address):
+        return address
+    return str(parsed.ipv4_mapped or int(parsed) >> 64)
 
 
 class Connection(H11Protocol):
-    """One connection of a client."""
+    """One connection of a client; `owner` is the client, `began` when it connected."""
 
     deadline: asyncio.TimerHandle | None = None
+    owner = ""
+    began = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if self.client and self.count_of(self.client[0]) > OF_ONE:
-            self.transport.abort()
+        self.owner, self.began = client_of(self.client[0] if self.client else ""), time.monotonic()
+        if self.owners()[self.owner] > OF_ONE:
+            self.give_up()
             return
         self.set_deadline()
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            self.end_one()
 
-    def count_of(self, address: str) -> int:
-        """How many connections an address has."""
-        clients = (getattr(each, "client", None) for each in self.connections)
-        return sum(client is not None and client[0] == address for client in clients)
+    def others(self) -> list[Connection]:
+        """Every connection."""
+        return [each for each in self.connections if isinstance(each, Connection)]
+
+    def owners(self) -> Counter[str]:
+        """How many connections each client has."""
+        return Counter(each.owner for each in self.others())
+
+    def end_one(self) -> None:
+        """End the oldest connection that is owed no answer, of the client with the most.
+
+        Whoever sends a request at once gets an answer, however many only hold connections.
+        """
+        many = self.owners()
+        idle = [each for each in self.others() if each.is_idle]
+        min(idle, key=lambda each: (-many[each.owner], each.began)).give_up()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no whole request waits for the rest of its answer."""
+        answered = self.cycle is None or self.cycle.response_complete
+        return answered or self.deadline is not None
+
+    def give_up(self) -> None:
+        """End the connection; from now on it does not count."""
+        self.connections.discard(self)
+        self.drop_deadline()
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -62,11 +124,20 @@ class Seldom(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: dict[str, float] = {}
+        self.said: dict[tuple[object, ...], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        now = time.monotonic()
-        if record.exc_info or now - self.said.get(str(record.msg), -REPEAT_S) < REPEAT_S:
-            return bool(record.exc_info)
-        self.said[str(record.msg)] = now
+        now, key = time.monotonic(), key_of(record)
+        if now - self.said.get(key, -REPEAT_S) < REPEAT_S:
+            return False
+        if len(self.said) >= MOST_SAID:
+            self.said.clear()
+        self.said[key] = now
         return True
+
+
+def key_of(record: logging.LogRecord) -> tuple[object, ...]:
+    """What tells a message from others: its text, and the kind and the place of an error."""
+    kind, _, trace = record.exc_info or (None, None, None)
+    places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(trace)]
+    return (str(record.msg), kind, *places[-1:])

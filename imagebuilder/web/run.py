@@ -21,7 +21,7 @@ from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 from imagebuilder.web.act_client import ActClient
 from imagebuilder.web.app import make_app
-from imagebuilder.web.connection import Connection, Seldom
+from imagebuilder.web.connection import AT_ONCE, Connection, Seldom, allow_connections
 from imagebuilder.web.listen import open_socket, parse_listen
 from imagebuilder.web.node_networks import find_node_networks
 from imagebuilder.web.notify import fleet_reporter
@@ -79,7 +79,8 @@ def serve_web(tree: Tree, options: WebOptions, ui: Ui) -> None:
         sock,
         fleet_reporter(tree, options.state, options.notify, options.ask_every, ui) as reporter,
     ):
-        broker = Broker()
+        most = allow_connections(CONNECTIONS)
+        broker = Broker(streams=min(STREAMS, most * STREAMS // CONNECTIONS))
         # Two connections: no story of a node delays what is live.
         local, place = TreeReader(tree), options.read
         reader, stories = (
@@ -92,23 +93,27 @@ def serve_web(tree: Tree, options: WebOptions, ui: Ui) -> None:
         app = make_app(site, find_hosts(address, options.hosts))
         shown = f"[{address}]" if ":" in address else address
         ui.note(f"listening on http://{shown}:{port}/ until Ctrl-C")
-        WebServer(make_config(app), broker).run(sockets=[sock])
+        WebServer(make_config(app, most), broker).run(sockets=[sock])
 
 
-def make_config(app: ASGIApp) -> uvicorn.Config:
+def make_config(app: ASGIApp, most: int = CONNECTIONS) -> uvicorn.Config:
+    """`most` is how many connections there may be."""
     filters = {"seldom": {"()": Seldom}}
     default = LOGGING_CONFIG["handlers"]["default"]
     handlers = LOGGING_CONFIG["handlers"] | {"default": default | {"filters": ["seldom"]}}
+    loggers = LOGGING_CONFIG["loggers"] | {"asyncio": {"handlers": ["default"]}}
+    log_config = LOGGING_CONFIG | {"filters": filters, "handlers": handlers, "loggers": loggers}
     return uvicorn.Config(
         app,
         http=Connection,
         ws="none",  # where the package websockets is installed, it would take connections over
-        log_config=LOGGING_CONFIG | {"filters": filters, "handlers": handlers},
+        log_config=log_config,
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
+        limit_concurrency=most,
+        backlog=AT_ONCE,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=3,
     )

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import resource
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from sys import exc_info
 from urllib.parse import urlsplit
 
 import pytest
 
 from imagebuilder.web import connection
-from imagebuilder.web.connection import Seldom
+from imagebuilder.web.connection import Seldom, allow_connections, client_of
+from imagebuilder.web.run import make_config
 from tests.fleet_world import make_site, make_world, serving
 
 PATIENCE = 30.0
@@ -117,6 +120,65 @@ def test_one_address_cannot_have_all_connections(
         with socket.create_connection(place, PATIENCE, source_address=("127.0.0.2", 0)) as sock:
             sock.sendall(WHOLE)
             assert read_all(sock).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("first", [b"", WHOLE.replace(b"Connection: close\r\n", b"")])
+def test_many_clients_that_hold_connections_keep_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    monkeypatch.setattr("tests.fleet_world.make_config", lambda app: make_config(app, 12))
+    with listening(tmp_path) as place, ExitStack() as stack:
+        for number in range(40):
+            source = (f"127.0.1.{number // 8}", 0)
+            sock = socket.create_connection(place, PATIENCE, source_address=source)
+            stack.enter_context(sock)
+            if first:
+                sock.sendall(first)
+                assert sock.recv(65536).startswith(b"HTTP/1.1 200 ")
+        for _ in range(3):
+            with socket.create_connection(place, PATIENCE) as sock:
+                sock.sendall(WHOLE)
+                assert read_all(sock).startswith(b"HTTP/1.1 200 ")
+
+
+def test_one_machine_is_one_client() -> None:
+    assert client_of("fd00:0:0:1::1") == client_of("fd00:0:0:1:ffff::2")
+    assert client_of("fd00:0:0:1::1") != client_of("fd00:0:0:2::1")
+    assert client_of("::ffff:10.0.0.1") == client_of("10.0.0.1") == "10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised", "most"),
+    [
+        (1024, 524_288, 4096, 768),
+        (1024, resource.RLIM_INFINITY, 4096, 768),
+        (1024, 1024, 1024, 512),
+        (256, 256, 256, 64),
+        (65_536, 65_536, 65_536, 768),
+    ],
+)
+def test_there_are_descriptors_for_all_connections(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int, most: int
+) -> None:
+    limits = [(soft, hard)]
+    monkeypatch.setattr("resource.getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr("resource.setrlimit", lambda _, new: limits.append(new))
+    assert allow_connections(768) == most
+    assert limits[-1] == (raised, hard)
+
+
+def test_the_same_error_is_logged_once_a_minute() -> None:
+    seldom = Seldom()
+
+    def fail(line: int) -> bool:
+        try:
+            int("x" if line else "y")
+        except ValueError:
+            return bool(seldom.filter(logging.makeLogRecord({"msg": "", "exc_info": exc_info()})))
+        return False
+
+    assert [fail(0), fail(1), fail(0)] == [True, False, False]
+    assert seldom.filter(logging.makeLogRecord({"msg": "other", "exc_info": (None, None, None)}))
 
 
 def test_what_strangers_repeat_is_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
