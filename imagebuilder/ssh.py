@@ -7,18 +7,25 @@ import os
 from collections.abc import Mapping
 
 SSH_FAILED = 255  # ssh(1), EXIT STATUS: the connection, not the command
+# What a program needs that talks to another one: its own command, and its bytes as they are.
+PLAIN = {"RequestTTY": "no", "RemoteCommand": "none"}
 # For the person's own machines: as they connect to them, but without questions.
-HOST_OPTIONS = {"BatchMode": "yes", "ConnectTimeout": "20", "ServerAliveInterval": "15"}
+HOST_OPTIONS = {"BatchMode": "yes", "ConnectTimeout": "20", "ServerAliveInterval": "15"} | PLAIN
 # For nodes.  What a person wants of other hosts is nothing for a node's root.
-NODE_OPTIONS = {
+NODE_OPTIONS = PLAIN | {
     "GlobalKnownHostsFile": "none",
+    "KnownHostsCommand": "none",
     "StrictHostKeyChecking": "yes",
+    "GSSAPIDelegateCredentials": "no",
     "ForwardAgent": "no",
     "ForwardX11": "no",
     "ClearAllForwardings": "yes",
     "UpdateHostKeys": "no",
     "VerifyHostKeyDNS": "no",
 }
+# A connection that a person keeps open (ControlPersist) may lead to whoever had this address
+# before, and nobody compared its host key with the tree's.
+NOT_SHARED = {"ControlMaster": "no", "ControlPath": "none"}
 # Part of an error of ssh, and what to do about it.
 HINTS = {
     "Permission denied": "ssh cannot ask for a password here: authorize your key with ssh-copy-id; "

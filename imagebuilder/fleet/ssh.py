@@ -23,7 +23,7 @@ from ClusterShell.Worker.Ssh import SshClient, WorkerSsh
 
 from imagebuilder.fleet.addresses import find_addresses
 from imagebuilder.nodes.types import Node
-from imagebuilder.ssh import NODE_OPTIONS, SSH_FAILED, render_options
+from imagebuilder.ssh import NODE_OPTIONS, NOT_SHARED, SSH_FAILED, render_options
 from imagebuilder.tree import Tree
 from imagebuilder.untrusted import clean
 
@@ -202,8 +202,10 @@ def render_ssh_config(
         f'  UserKnownHostsFile "{known_hosts}"\n'
         "  BatchMode yes\n"
         f"  ConnectTimeout {CONNECT_SECONDS}\n"
-        f"{render_options(NODE_OPTIONS)}"
+        f"{render_options(NODE_OPTIONS | NOT_SHARED)}"
         "Include ~/.ssh/config\n"
+        "Host *\n"
+        "  SendEnv -*\n"  # drops what was named before
     )
 
 

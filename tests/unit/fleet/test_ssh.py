@@ -12,6 +12,7 @@ import pytest
 
 from imagebuilder.fleet.ssh import Heard, Said, group_output, render_ssh_config, run_on
 from imagebuilder.nodes.types import Node
+from imagebuilder.process import run
 from imagebuilder.tree import Tree
 
 
@@ -27,6 +28,40 @@ def test_the_config_trusts_the_tree_alone() -> None:
     # The first value counts in ssh_config(5), so a person's own settings cannot loosen these.
     for word in ("StrictHostKeyChecking", "ForwardAgent no", "ForwardX11 no", "UpdateHostKeys no"):
         assert text.index(word) < text.index("Include ~/.ssh/config")
+
+
+# What people have for their own machines.
+PERSON = """\
+Host *
+  ControlMaster auto
+  ControlPath ~/.ssh/%C
+  ControlPersist 10m
+  StrictHostKeyChecking no
+  KnownHostsCommand /usr/local/bin/keys %H
+  ForwardAgent yes
+  GSSAPIAuthentication yes
+  GSSAPIDelegateCredentials yes
+  SendEnv AWS_* GITHUB_TOKEN
+  RequestTTY force
+  RemoteCommand tmux attach
+  IdentityFile ~/.ssh/nodes
+"""
+
+
+def test_what_a_person_wants_of_other_hosts_is_not_for_nodes(tmp_path: Path) -> None:
+    (tmp_path / "person").write_text(PERSON)
+    node = Node("n1", (), "gpu")
+    text = render_ssh_config(Path("/srv/x/known_hosts"), [node], {"n1": "10.0.0.1"})
+    (tmp_path / "config").write_text(text.replace("~/.ssh/config", f"{tmp_path}/person"))
+    said = run(["ssh", "-G", "-F", tmp_path / "config", "n1"]).stdout.splitlines()
+    found = dict(line.partition(" ")[::2] for line in said)
+    assert found["identityfile"] == "~/.ssh/nodes"
+    assert found["stricthostkeychecking"] in ("true", "yes")
+    for word in (
+        "controlmaster", "controlpath", "forwardagent", "gssapidelegatecredentials",
+        "knownhostscommand", "remotecommand", "requesttty", "sendenv",
+    ):  # fmt: skip
+        assert found.get(word, "none") in ("none", "no", "false"), word
 
 
 def test_equal_answers_stand_together() -> None:
