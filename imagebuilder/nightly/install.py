@@ -23,6 +23,7 @@ from imagebuilder.serve.units import (
     is_live,
     place_units,
     remove_units,
+    unit_text,
 )
 from imagebuilder.settings import DEFAULT_CALENDAR, Settings
 from imagebuilder.tree import Tree
@@ -124,7 +125,7 @@ def make_units(
 
 def credential_line(credential: Credential) -> str:
     """A file in the form of LoadCredential= (systemd.exec(5))."""
-    return f"{credential.name}:{os.fspath(credential.path).replace('%', '%%')}"
+    return f"{credential.name}:{unit_text(os.fspath(credential.path))}"
 
 
 def is_below(paths: Sequence[Path], places: Sequence[str]) -> bool:

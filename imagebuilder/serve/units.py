@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.environment import base_environment
-from imagebuilder.errors import WorkError
+from imagebuilder.errors import InputError, WorkError
 from imagebuilder.files import place_file
-from imagebuilder.process import Word, paste, run
+from imagebuilder.process import Word, run
 from imagebuilder.rights import check_writable
+from imagebuilder.untrusted import fit
 
 UNITS = Path("etc/systemd/system")
 RUNNING = Path("/run/systemd/system")  # sd_booted(3)
+BARE = re.compile(r"[A-Za-z0-9_@+=:,./-]+")  # a word that needs no quotes
+NO_LINE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")  # controls, and bytes that are no UTF-8
 
 
 @dataclass(frozen=True)
@@ -62,15 +66,40 @@ def is_ours(path: Path, command: str) -> bool:
 
 
 def exec_line(argv: Sequence[Word]) -> str:
-    """A command in the form of systemd: the program with its path, `%` and `$` doubled."""
+    """A command in the form of systemd: the program with its path, `%` and `$` doubled.
+
+    Raises InputError for a word that no unit can have.
+    """
     program = shutil.which(argv[0], path=base_environment()["PATH"]) or os.fspath(argv[0])
-    return paste([program, *argv[1:]]).replace("%", "%%").replace("$", "$$")
+    words = (os.fspath(word) for word in (program, *argv[1:]))
+    line = " ".join(word if BARE.fullmatch(word) else quoted(word) for word in words)
+    return line.replace("$", "$$")
 
 
 def environment_line(name: str, value: str) -> str:
-    """A variable in the form of Environment= (systemd.exec(5)): quoted, without specifiers."""
-    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{name}={quoted}"'
+    """A variable in the form of Environment= (systemd.exec(5)): quoted, without specifiers.
+
+    Raises InputError for a value that no unit can have.
+    """
+    return quoted(f"{name}={value}")
+
+
+def quoted(word: str) -> str:
+    """A word in the form of systemd.syntax(7), whose quotes are not those of a shell."""
+    escaped = unit_text(word).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def unit_text(text: str) -> str:
+    """Text for a setting of a unit, without specifiers.
+
+    Raises InputError for text that would end the line: what follows would be another setting.
+    """
+    if NO_LINE.search(text):
+        hint = "use a name or value without control characters"
+        what = "contains characters that a unit of systemd cannot have"
+        raise InputError(what, where=fit(text), hint=hint)
+    return text.replace("%", "%%")
 
 
 def is_live(root: Path) -> bool:

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.errors import InputError
+from imagebuilder.nightly.install import credential_line
 from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.notify.receivers import Credential
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import daemons
 from imagebuilder.serve.files import config_texts, make_config
@@ -28,7 +31,7 @@ from imagebuilder.serve.render import (
     render_hosts,
     render_nginx,
 )
-from imagebuilder.serve.units import exec_line
+from imagebuilder.serve.units import environment_line, exec_line
 from imagebuilder.tree import Tree, make_tree
 
 TREE = Tree(Path("/srv/netboot"))
@@ -246,7 +249,18 @@ def test_units_refresh_with_what_was_typed() -> None:
 
 
 def test_a_unit_takes_words_as_they_are() -> None:
-    assert exec_line(["sh", "-c", "100% $x"]).endswith("/sh -c '100%% $$x'")
+    assert exec_line(["sh", "-c", "100% $x"]).endswith('/sh -c "100%% $$x"')
+    assert exec_line(["sh", "a'b\\x41\"", ";", ""]).endswith(' "a\'b\\\\x41\\"" ";" ""')
+
+
+@pytest.mark.parametrize("text", ["/srv/a\nExecStartPre=/bin/sh", "a\rb", "a\0b", "a\udcff"])
+def test_no_value_begins_another_setting(text: str) -> None:
+    with pytest.raises(InputError, match="unit of systemd"):
+        exec_line(["sh", text])
+    with pytest.raises(InputError, match="unit of systemd"):
+        environment_line("NAME", text)
+    with pytest.raises(InputError, match="unit of systemd"):
+        credential_line(Credential("bmc", Path(text)))
 
 
 def test_no_router_is_announced_where_we_own_the_wire() -> None:
