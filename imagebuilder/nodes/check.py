@@ -14,6 +14,9 @@ from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.tree import HYPHENED, MAC
 
 HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+# This host; and what dnsmasq takes for a setting in dhcp-hostsfile, where a name is what nothing
+# else is: a lease time, and that the machine gets no answer (dnsmasq(8), --dhcp-host).
+OTHER_MEANING = re.compile(r"localhost|ignore|infinite|[0-9]+[wdhms]?")
 IPXE_OPERATORS = ("||", "&&", ";")
 FULL_CMDLINE = (
     1024  # characters; x86's kernel takes 2047 (COMMAND_LINE_SIZE), the image has its own
@@ -116,7 +119,7 @@ def name_problem(name: str) -> str:
     """Why this is not a host name (RFC 1123, one label, lower case), or nothing."""
     if not HOST_NAME.fullmatch(name):
         return f"{quote(name)} is not a host name: lower-case letters, digits, hyphens, at most 63"
-    if name.isdecimal() or name == "localhost":
+    if OTHER_MEANING.fullmatch(name):
         return f"{quote(name)} is not a host name: it has another meaning"
     return ""
 

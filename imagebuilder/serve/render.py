@@ -14,6 +14,7 @@ from imagebuilder.serve.options import Dhcp
 from imagebuilder.tree import hyphened
 
 SNPONLY = "snponly.efi"
+OUR_NAME = "server"
 
 
 def render_template(name: str, **names: object) -> str:
@@ -47,9 +48,12 @@ def render_dhcp_hosts(nodes: Sequence[Node]) -> str:
 
 
 def render_hosts(config: ServeConfig, nodes: Sequence[Node]) -> str:
-    """The lines for `addn-hosts`: names of nodes whose address is known without a lease."""
+    """The lines for `addn-hosts`: names of nodes whose address is known without a lease, and ours
+    unless a node has that name.
+    """
     fixed = sorted((IPv4Address(node.address), node.name) for node in nodes if node.address)
-    lines = [(config.interface.server, "server"), *fixed]
+    ours = not any(node.name == OUR_NAME for node in nodes)
+    lines = [*([(config.interface.server, OUR_NAME)] if ours else []), *fixed]
     return "".join(f"{address} {name}.{config.domain} {name}\n" for address, name in lines)
 
 

@@ -287,7 +287,11 @@ def test_plain_words_are_words(word: str) -> None:
     assert word_problem(word) == ""
 
 
-@pytest.mark.parametrize("name", ["-a", "a-", "a.b", "a" * 64, "A", "10", "localhost", "", "a_b"])
+@pytest.mark.parametrize(
+    "name",
+    ["-a", "a-", "a.b", "a" * 64, "A", "10", "localhost", "", "a_b",
+     "ignore", "infinite", "12h", "3w", "1d", "5m", "9s"],
+)  # fmt: skip
 def test_what_is_no_host_name(name: str) -> None:
     assert name_problem(name)
 

@@ -137,6 +137,11 @@ def test_nodes_are_known_by_all_their_nics() -> None:
     assert render_hosts(FULL, NODES) == ("10.0.0.1 server.nodes server\n10.0.0.11 n1.nodes n1\n")
 
 
+def test_a_node_may_have_the_name_of_the_server() -> None:
+    node = replace(NODES[0], name="server", address="10.0.0.12")
+    assert render_hosts(FULL, [node]) == "10.0.0.12 server.nodes server\n"
+
+
 def test_a_nodes_files_are_for_its_address_where_we_give_it() -> None:
     said = render_nginx(FULL, NODES)
     for mac in ("52-54-00-00-00-01", "52-54-00-00-00-02"):
