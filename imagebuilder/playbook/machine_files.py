@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def find_machine_words(tree: Path, paths: Sequence[Path], words: Sequence[str]) 
     """The first file that contains one of the words; "" if none."""
     for path in paths:
         place = f"/{path.relative_to(tree)}"
-        small = path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST_BYTES
+        found = path.lstat()  # a link may lead out of the root, to whatever this host has there
+        small = stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES
         if small and place != f"{HOST_KEY}.pub":
             content = path.read_bytes()
             if any(word.encode() in content for word in words):

@@ -8,7 +8,7 @@ of a node and records the packages (plugins/callback/imagebuilder_ask.py).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from imagebuilder.lock.types import Lock
 from imagebuilder.lock.wheels import MACHINES
 from imagebuilder.playbook.controller import controller_sandbox, lay_out
 from imagebuilder.playbook.facts import pins_of
-from imagebuilder.playbook.step import find_ansible, read_rows
+from imagebuilder.playbook.rows import ToldRow, read_rows
+from imagebuilder.playbook.step import find_ansible
 from imagebuilder.process import MOST, Word, run
 from imagebuilder.recipe.types import Base, Overlay, Playbook, Recipe
 from imagebuilder.sandbox.view import for_anybody
@@ -73,8 +74,8 @@ def ask_playbook(
     sandbox = controller_sandbox(controller, playbook, lock.epoch, network=False)
     argv: list[Word] = ["env", f"--chdir={playbook.project}", *controller.argv]
     done = run(argv, sandbox=for_anybody(sandbox), check=False)
-    rows = read_rows(controller.told)
-    if not any(row["event"] == "stats" for row in rows):
+    rows = read_rows(controller.told, ToldRow)
+    if not any(row.event == "stats" for row in rows):
         output = (done.stderr.strip() or done.stdout.strip())[-MOST:]
         raise WorkError(
             f"could not determine which packages {playbook.name} requests\n    {output}",
@@ -86,18 +87,18 @@ def ask_playbook(
         playbook,
         packages=tuple(first_of(rows)),
         unknown=tuple(
-            dict.fromkeys((r["where"], r["why"]) for r in rows if r["event"] == "unknown")
+            dict.fromkeys((row.where, row.why) for row in rows if row.event == "unknown")
         ),
     )
 
 
-def first_of(rows: Iterable[Mapping[str, str]]) -> Iterator[PackageRequest]:
+def first_of(rows: Iterable[ToldRow]) -> Iterator[PackageRequest]:
     """Each package with its first request."""
     seen: set[str] = set()
     for row in rows:
-        if row["event"] == "package" and row["package"] not in seen:
-            seen.add(row["package"])
-            yield PackageRequest(row["package"], row["where"])
+        if row.event == "package" and row.package not in seen:
+            seen.add(row.package)
+            yield PackageRequest(row.package, row.where)
 
 
 def facts_of(base: Base, host: str, lock: Lock) -> dict[str, Json]:

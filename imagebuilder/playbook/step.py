@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import cast
 
-from imagebuilder.decode import parse_object, read_or_say
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.errors import HostError, WorkError
 from imagebuilder.families.tool import find_program
@@ -25,17 +23,19 @@ from imagebuilder.playbook.command_socket import command_socket
 from imagebuilder.playbook.controller import Controller, controller_sandbox, make_controller
 from imagebuilder.playbook.facts import OF_MACHINES
 from imagebuilder.playbook.machine_files import find_machine_words, make_machine_files
+from imagebuilder.playbook.rows import SkippedRow, ToldRow, list_words, read_rows
 from imagebuilder.process import MOST, Word, run
 from imagebuilder.recipe.project import digests_of_project
 from imagebuilder.recipe.types import Playbook, Recipe
 from imagebuilder.sandbox.lasting import Inside, staying
 from imagebuilder.sandbox.sandbox import INSIDE, Bind
-from imagebuilder.steps import clean
+from imagebuilder.steps import clean as cleaning
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.finalise import find_identity
 from imagebuilder.steps.placed import changed, is_boot_file
 from imagebuilder.steps.step import Step
 from imagebuilder.ui import format_count
+from imagebuilder.untrusted import MOST_LONG, clean, fit
 from imagebuilder.workspace import Workspace
 
 # Covers everything that this package does to a layer.
@@ -54,6 +54,13 @@ finally:
     os.kill(1, signal.SIGTERM)
 """
 END_SECONDS = 10.0
+SAID_LINES = 12  # of an error of Ansible
+# What only a node can do, by the kind of a row.
+LEFT_TO_NODES = (
+    ("machine", "done by the node when it boots"),
+    ("read", "answered by the builder's kernel; a node's may differ"),
+    ("boot", "skipped, because initrd and boot loader are not part of the root"),
+)
 IN_ROOT = {
     "SYSTEMD_OFFLINE": "1",
     "PYTHONHASHSEED": "0",  # sets that a template writes out have one order
@@ -99,7 +106,7 @@ class AnsibleStep(Step):
 
     def inputs(self) -> Mapping[str, Json]:
         return {
-            "step": f"ansible {VERSION}.{clean.VERSION}",
+            "step": f"ansible {VERSION}.{cleaning.VERSION}",
             "playbook": self.playbook.name,
             "project": self.playbook.files,
             # Digests, because everybody can read a manifest.
@@ -182,7 +189,8 @@ def run_playbook(workspace: Workspace, step: AnsibleStep, controller: Controller
     lines: list[str] = []
 
     def see(line: str) -> None:
-        lines.append(line)
+        if len(lines) < SAID_LINES and (lines or ERROR.match(line)):  # others may have no end
+            lines.append(line)
         if workspace.on_line:
             workspace.on_line(line)
 
@@ -190,17 +198,17 @@ def run_playbook(workspace: Workspace, step: AnsibleStep, controller: Controller
         run_inside(workspace, step.playbook, controller, see)
     except WorkError as error:
         raise reported_error(workspace, step, controller, lines) or error from error
-    rows = read_rows(controller.told)
-    stats = next((row for row in rows if row["event"] == "stats"), {})
-    if not stats.get("ok"):
+    rows = read_rows(controller.told, ToldRow)
+    stats = next((row for row in rows if row.event == "stats"), None)
+    if stats is None or not stats.ok:
         raise WorkError(
             f"no play of {step.playbook.name} is for this image",
             hint=f"the image is the host {step.host}, in the groups: "
             f"{', '.join(step.playbook.groups) or 'none'}; ansible_groups names others",
         )
-    facts = {name: int(stats[name]) for name in ("ok", "changed")}
-    skipped = sum(row["kind"] == "service" for row in read_rows(controller.skipped))
-    workspace.facts.write_text(json.dumps({**facts, "service-starts-skipped": skipped}))
+    skipped = sum(row.kind == "service" for row in read_rows(controller.skipped, SkippedRow))
+    facts = {"ok": stats.ok, "changed": stats.changed, "service-starts-skipped": skipped}
+    workspace.facts.write_text(json.dumps(facts))
 
 
 def run_inside(
@@ -246,16 +254,16 @@ def reported_error(
 ) -> WorkError | None:
     """The error that the callback, or else Ansible itself, reported; None if neither did."""
     name = step.playbook.name
-    failed = [row for row in read_rows(controller.told) if row["event"] == "failed"]
+    failed = [row for row in read_rows(controller.told, ToldRow) if row.event == "failed"]
     log = f"whole log: {workspace.log}"
     if failed:
         row = failed[-1]
-        what = f'{name} failed: play "{row["play"]}", task "{row["task"]}"\n    {row["what"]}'
-        todo = [*hints(row["what"], network=step.playbook.network), log]
-        return WorkError(what, where=row["where"], hint="\n        ".join(todo))
+        what = f'{name} failed: play "{row.play}", task "{row.task}"\n    {row.what}'
+        todo = [*hints(row.what, network=step.playbook.network), log]
+        return WorkError(what, where=row.where, hint="\n        ".join(todo))
     for number, line in enumerate(lines):
-        if message := ERROR.match(line):
-            more = "\n".join(lines[number : number + 12])
+        if message := ERROR.match(clean(line, MOST_LONG)):
+            more = "\n".join(clean(each, MOST_LONG) for each in lines[number : number + SAID_LINES])
             place = ORIGIN.search(more) or re.search(ORIGIN.pattern, more, re.MULTILINE)
             where = (place[1] or f"{place[2]}:{place[3]}") if place else ""
             todo = [IN_PROJECT, log] if NOT_FOUND.search(message[1]) else [log]
@@ -288,45 +296,27 @@ def hints(what: str, *, network: bool) -> Iterator[str]:
         )
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The JSON lines of our plugins and of programs in the root."""
-    if not path.exists():
-        return []
-    lines = read_or_say(path, "").splitlines()
-    return [cast("dict[str, str]", parse_object(line, path.name, whole=True)) for line in lines]
-
-
 def tell_skipped(workspace: Workspace, controller: Controller) -> None:
     """Report what the playbook requested that only a running node can do."""
-    rows = read_rows(controller.skipped)
-    starts = unique(f"{r['what']} ({r['verb']})" for r in rows if r["kind"] == "service")
-    others, reads, boots = (
-        unique(r["what"] for r in rows if r["kind"] == kind) for kind in ("machine", "read", "boot")
-    )
+    rows = read_rows(controller.skipped, SkippedRow)
+    starts = [f"{row.what} ({row.verb})" for row in rows if row.kind == "service"]
     notes = []
     if starts:
-        many = f"{format_count(len(starts), 'service start')} skipped"
-        notes.append(f"{many}: {', '.join(starts)}")
-    if others:
-        notes.append(f"done by the node when it boots: {', '.join(others)}")
-    if reads:
-        notes.append(f"answered by the builder's kernel; a node's may differ: {', '.join(reads)}")
-    if boots:
-        named = ", ".join(boots)
-        notes.append(f"skipped, because initrd and boot loader are not part of the root: {named}")
+        many = f"{format_count(len({*starts}), 'service start')} skipped"
+        notes.append(f"{many}: {list_words(starts)}")
+    for kind, words in LEFT_TO_NODES:
+        if found := list_words(row.what for row in rows if row.kind == kind):
+            notes.append(f"{words}: {found}")
     if lost := lost_files(workspace):
-        notes.append(f"not part of the image, because each node has its own: {', '.join(lost)}")
-    for place in boot_files(workspace):
-        notes.append(f"the initrd is made before playbooks run and does not contain {place}")
+        named = list_words(map(fit, lost))
+        notes.append(f"not part of the image, because each node has its own: {named}")
+    if places := list_words(map(fit, boot_files(workspace))):
+        notes.append(f"the initrd is made before playbooks run and does not contain {places}")
     with workspace.log.open("a") as log:
         log.writelines(f"{line}\n" for line in notes)
     if workspace.on_note:
         for line in notes:
             workspace.on_note(line)
-
-
-def unique(texts: Iterator[str]) -> list[str]:
-    return list(dict.fromkeys(texts))
 
 
 def written(workspace: Workspace) -> Iterator[Path]:
