@@ -18,6 +18,7 @@ from imagebuilder.ui import format_age
 
 # Longer than any boot takes: a report of a stage that is older says where the node stopped.
 BOOTING = timedelta(minutes=15)
+AHEAD = timedelta(days=1)  # a report that is so far in the future says nothing of the present
 LAST_STAGE = "switch-root"
 
 
@@ -54,10 +55,13 @@ class SshEvidence:
     ready_since: datetime | None = None
 
     def answered_since(self, report: Observation | None, now: datetime) -> Observation | None:
-        """The answer, unless the node has reported a boot since."""
+        """The answer, unless the node has reported a boot since.
+
+        An answer from the future, by a clock that was set back, is none.
+        """
         if self.answer and not is_between(self.answer.at, report, now):
             return self.answer
-        if self.probed and self.ready_since and self.ready_since > self.probed:
+        if self.probed and self.ready_since and self.probed < self.ready_since <= now:
             return Observation("ssh", self.ready_since, "answered to ssh after its boot")
         return None
 
@@ -141,6 +145,11 @@ def judge(
     age = format_age(now - report.at)
     if seen.stage == "failed" or seen.stage.startswith("failed"):
         return Condition.FAILED, f"its boot failed {age} ago"
+    if report.at - now > AHEAD:
+        when = (
+            f"at an unknown time, as the clock of this host was {format_age(report.at - now)} ahead"
+        )
+        return Condition.SILENT, f"{no_answer}; last sign {when}, stage {seen.stage}"
     if now - report.at >= BOOTING:
         return Condition.SILENT, f"{no_answer}; last sign {age} ago, stage {seen.stage}"
     if refused and ssh.ready_since and ssh.ready_since >= report.at:

@@ -16,7 +16,7 @@ from imagebuilder.errors import InputError, RootError
 from imagebuilder.explain import DaemonLines, read_logs
 from imagebuilder.fleet.addresses import last_seen
 from imagebuilder.fleet.silence import find_warnings
-from imagebuilder.nodes.evidence.seen import Seen
+from imagebuilder.nodes.evidence.seen import Seen, newest_first
 from imagebuilder.nodes.evidence.usage import Usage, peek_reports
 from imagebuilder.nodes.types import Node
 from imagebuilder.nodes.watched import WatchedNodes
@@ -106,7 +106,7 @@ def newest_of(
     def newest(node: Node) -> Seen | None:
         known = [newer[mac] for mac in node.macs if mac in newer]
         known += [old] if (old := last_seen(tree, node)) else []
-        return max(known, key=lambda seen: seen.last, default=None)
+        return next(iter(newest_first(known)), None)
 
     return {node.name: newest(node) for node in nodes}
 

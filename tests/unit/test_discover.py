@@ -23,7 +23,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.image.types import encode_image
 from imagebuilder.nodes.evidence.dhcp_clients import DhcpClient, write_dhcp_clients
 from imagebuilder.nodes.evidence.report_log import parse_seen_report
-from imagebuilder.nodes.evidence.seen import Seen, merge
+from imagebuilder.nodes.evidence.seen import Seen, merge, newest_first
 from imagebuilder.nodes.evidence.strangers import add_strangers
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.process import run
@@ -280,3 +280,13 @@ def test_other_reports_of_a_boot_keep_the_cards() -> None:
     later = replace(first, pci="")
     assert merge(first, later).pci == RX
     assert merge(first, replace(first, pci="none")).pci == "none"
+
+
+def test_a_sign_from_the_future_neither_stays_nor_is_the_newest() -> None:
+    """The clock of the boot server was ahead, and was set back."""
+    ahead = (datetime.now(UTC) + timedelta(days=400)).isoformat()
+    first = Seen(MAC2, "", "generic", "v1", "", "switch-root", "", ahead, ahead)
+    today = replace(first, first=before(), last=before(), stage="network")
+    found = merge(first, today)
+    assert (found.first, found.last, found.stage) == (today.first, today.last, "network")
+    assert newest_first([first, today]) == [today, first]

@@ -417,3 +417,12 @@ def test_lines_that_may_begin_in_a_ticket_are_not_tried_with_each_length() -> No
     # 4 times as long as text without a digit; with a cut allowed behind each of 32 digits, 36.
     plain = min(seconds("--" * 250_000) for _ in range(3))
     assert min(seconds("a\n" * 250_000) for _ in range(3)) < 15 * plain
+
+
+def test_a_boot_from_the_future_is_older_than_one_of_today(tree: Tree) -> None:
+    folder = tree.consoles("n1")
+    folder.mkdir(parents=True)
+    names = ("21240101T000000Z.log", "20240101T000000Z.log", "20250101T000000Z.log")
+    for name in names:
+        (folder / name).write_text("line\n")
+    assert [boot.path.name for boot in find_consoles(tree, "n1")] == list(names)

@@ -98,7 +98,10 @@ def hide_tickets(text: str) -> str:
 
 
 def find_consoles(tree: Tree, node: str) -> list[ConsoleBoot]:
-    """The boots of a node with lines, the last one last.  Raises RootError."""
+    """The boots of a node with lines, the last one last.  Raises RootError.
+
+    One from the future began by a clock that was set back: it is older than the others.
+    """
     folder = tree.consoles(node)
     try:
         if folder.is_symlink():
@@ -109,7 +112,8 @@ def find_consoles(tree: Tree, node: str) -> list[ConsoleBoot]:
     except PermissionError as error:
         raise RootError(f"the console of {node} is readable by root only") from error
     boots = [ConsoleBoot(start, folder / name) for name in names if (start := parse_name(name))]
-    return sorted(boots, key=lambda boot: boot.start)
+    now = datetime.now(UTC)
+    return sorted(boots, key=lambda boot: (boot.start <= now, boot.start))
 
 
 def parse_name(name: str) -> datetime | None:

@@ -14,6 +14,7 @@ import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -137,7 +138,16 @@ def find_seen(tree: Tree, macs: Iterable[str]) -> list[Seen]:
         with contextlib.suppress(DamagedRecordError):
             if seen := read_seen(tree.seen(mac)):
                 found.append(seen)
-    return sorted(found, key=lambda seen: seen.last, reverse=True)
+    return newest_first(found)
+
+
+def newest_first(found: Iterable[Seen]) -> list[Seen]:
+    """These records by their last signs.
+
+    One from the future, by a clock that was set back, is older than anything.
+    """
+    now = datetime.now(UTC).isoformat()
+    return sorted(found, key=lambda seen: (seen.last <= now, seen.last), reverse=True)
 
 
 def find_damaged(tree: Tree, macs: Iterable[str]) -> list[Path]:
@@ -157,10 +167,15 @@ def write_seen(tree: Tree, seen: Seen) -> None:
 
 
 def merge(before: Seen | None, seen: Seen) -> Seen:
-    """The record after a report: the first sign counts from the last change of release."""
+    """The record after a report: the first sign counts from the last change of release.
+
+    A time from the future, by a clock that was set back, does not stay.
+    """
     if before is None or before.release != seen.release:
         return seen
     pci = seen.pci or before.pci  # one report of a boot has it
+    if before.last > datetime.now(UTC).isoformat():
+        return replace(seen, first=min(before.first, seen.first), pci=pci)
     return replace(seen, first=before.first, last=max(before.last, seen.last), pci=pci)
 
 

@@ -41,6 +41,7 @@ def seen(stage: str, ago: timedelta) -> Seen:
         ("switch-root", timedelta(days=9), None, Condition.SILENT, "last sign 9 days ago"),
         # A clock that runs ahead is no evidence of the future.
         ("network", -timedelta(hours=1), None, Condition.BOOTING, "reached stage network 0 s ago"),
+        ("switch-root", -timedelta(days=400), None, Condition.SILENT, "clock of this host was 400"),
     ],
 )
 def test_a_condition_has_a_reason(
@@ -71,6 +72,16 @@ def test_a_node_that_was_ready_in_this_boot_is_not_booting() -> None:
     assert derive_state("n", left, SshEvidence(BANNER, NOW, ready), "gpu@2", NOW).ready
     quiet = derive_state("n", left, SshEvidence(ready_since=ready), "gpu@2", NOW)
     assert quiet.condition is Condition.BOOTING
+
+
+def test_an_answer_from_the_future_is_none() -> None:
+    """The clock was set back, and the node has been off since."""
+    ahead = NOW + timedelta(days=400)
+    ssh = SshEvidence(None, NOW, ahead)
+    assert derive_state("n", seen("switch-root", NOW - ahead), ssh, "", NOW).condition is (
+        Condition.SILENT
+    )
+    assert not derive_state("n", seen("switch-root", timedelta(minutes=2)), ssh, "", NOW).ready
 
 
 def test_an_older_answer_says_nothing_of_a_newer_boot() -> None:
