@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.rollout.types import (
@@ -240,6 +240,19 @@ def is_late(node: RolloutNode, seconds: float, now: datetime) -> bool:
     So does a file that does not say since when; a person ends that.
     """
     return bool(node.since) and (now - datetime.fromisoformat(node.since)).total_seconds() > seconds
+
+
+def shifted(rollout: Rollout, by: timedelta) -> Rollout:
+    """The roll-out after the clock was set: what nodes wait for took no longer by that."""
+
+    def shift(node: RolloutNode) -> RolloutNode:
+        try:
+            since = datetime.fromisoformat(node.since) + by
+        except (ValueError, OverflowError):
+            return node
+        return replace(node, since=since.isoformat())
+
+    return replace(rollout, nodes=tuple(shift(n) if n.in_flight else n for n in rollout.nodes))
 
 
 def watched(rollout: Rollout) -> list[str]:

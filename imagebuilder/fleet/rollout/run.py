@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from imagebuilder.errors import Fault, ImagebuilderError
 from imagebuilder.fleet.addresses import find_addresses
@@ -17,7 +17,7 @@ from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.power.choose import choose_drivers
 from imagebuilder.fleet.rollout.due import find_due, wanted_pins
 from imagebuilder.fleet.rollout.journal import obey, runner, save_rollout
-from imagebuilder.fleet.rollout.machine import advance, out_of_window, watched
+from imagebuilder.fleet.rollout.machine import advance, out_of_window, shifted, watched
 from imagebuilder.fleet.rollout.message import TellRollout, report_interruption, tell_nobody
 from imagebuilder.fleet.rollout.observe import observe_nodes, reason_of
 from imagebuilder.fleet.rollout.pins import pin_nodes
@@ -38,11 +38,12 @@ from imagebuilder.nodes.watched import WatchedNodes
 from imagebuilder.process import paste
 from imagebuilder.publish.channel.move import promote
 from imagebuilder.tree import STABLE, Tree
-from imagebuilder.ui import Ui
+from imagebuilder.ui import Ui, format_age
 from imagebuilder.window import parse_window
 
 POLL = 2.0
 SSH_SECONDS = 30.0
+JUMP = 60.0  # seconds that a clock is not set by for its exactness alone
 PATIENCE = 60.0  # seconds that a node has to end a boot before it is asked again
 
 
@@ -50,11 +51,17 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def steady_now() -> float:
+    """Seconds by a clock that nobody sets, and that goes on while this host sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 @dataclass
 class RolloutRun:
     """A process that runs a roll-out: what it works with, and what it remembers of its own doing.
 
-    `clock` says when a node entered a stage, when that is late and when its window is over;
+    `clock` says when a node entered a stage, when that is late and when its window is over, and
+    `steady` how much time has passed even if the clock was set; `times` are both at the last turn.
     `reboots` is when each boot was asked to end, `problems` what became of that.  `tell` is called
     for each status that it comes into.
     """
@@ -66,6 +73,8 @@ class RolloutRun:
     poll: float = POLL
     wait: Callable[[float], None] = time.sleep
     clock: Callable[[], datetime] = utc_now
+    steady: Callable[[], float] = steady_now
+    times: tuple[datetime, float] | None = None
     reboots: dict[tuple[str, str], float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     pinned: Mapping[str, str] | None = None
@@ -101,13 +110,14 @@ class RolloutRun:
             if not self.find_nodes():
                 self.wait(self.poll)
                 continue
-            now = self.clock()
+            rollout, now = self.follow_clock(rollout)
             if rollout.window and not parse_window(rollout.window).contains(now):
                 rollout = self.note(rollout, out_of_window(rollout, now))
             self.pin(rollout)
             sights = self.observe(rollout)
             stable = find_version(self.tree, rollout.profile, STABLE)
-            rollout = self.note(rollout, advance(rollout, sights, stable, self.clock()))
+            rollout, now = self.follow_clock(rollout)  # it may have been set meanwhile
+            rollout = self.note(rollout, advance(rollout, sights, stable, now))
             self.pin(rollout)
             rollout = self.act(rollout, sights)
             if rollout.status is RolloutStatus.PROMOTING:
@@ -124,6 +134,17 @@ class RolloutRun:
             self.ui.warn(f"waiting until nodes.yaml is valid: {faults[0]}")
         self.faults = faults
         return not faults
+
+    def follow_clock(self, rollout: Rollout) -> tuple[Rollout, datetime]:
+        """The time, and the roll-out in which no node is late because somebody set the clock."""
+        now, steady = self.clock(), self.steady()
+        before, self.times = self.times, (now, steady)
+        by = now - before[0] - timedelta(seconds=steady - before[1]) if before else timedelta()
+        if abs(by.total_seconds()) < JUMP:
+            return rollout, now
+        where = "forward" if by > timedelta() else "back"
+        self.ui.warn(f"the clock was set {where} by {format_age(abs(by))}: nodes get no less time")
+        return self.note(rollout, shifted(rollout, by)), now
 
     def observe(self, rollout: Rollout) -> dict[str, Sight]:
         names = watched(rollout)

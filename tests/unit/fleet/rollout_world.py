@@ -148,6 +148,9 @@ class Ahead:
     def now(self) -> datetime:
         return datetime.now(UTC) + self.by
 
+    def steady(self) -> float:
+        return self.now().timestamp()
+
 
 @dataclass(frozen=True)
 class RolloutWorld:
@@ -179,7 +182,7 @@ class RolloutWorld:
         if self.drain:
             return made  # a real scheduler needs time
         ahead = Ahead()
-        return replace(made, poll=POLL, wait=ahead.wait, clock=ahead.now)
+        return replace(made, poll=POLL, wait=ahead.wait, clock=ahead.now, steady=ahead.steady)
 
     @property
     def drainer(self) -> str:

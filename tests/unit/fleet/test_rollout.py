@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -80,6 +81,22 @@ def test_it_waits_only_while_nothing_changes(world: RolloutWorld) -> None:
     run.wait = waits.append
     assert run.go(world.start(order())).status is RolloutStatus.DONE
     assert waits == [POLL, POLL]
+
+
+@pytest.mark.parametrize("days", [400, -400])
+def test_a_clock_that_is_set_makes_no_node_late(world: RolloutWorld, days: int) -> None:
+    (world.sim / "nodes/n1/jobs").write_text("1\n2\n3\n")
+    said = io.StringIO()
+    run, by = world.run(Ui(said)), [timedelta()]
+
+    def wait(seconds: float) -> None:
+        by[0] += timedelta(days=days, seconds=seconds)
+
+    run.wait, run.clock, run.steady = wait, lambda: datetime.now(UTC) + by[0], time.monotonic
+    done = run.go(world.start(order()))
+    assert done.status is RolloutStatus.DONE, render_rollout(LiveRollout(done, runs=False))
+    assert {name: world.boots(name) for name in NAMES} == {name: [NEW] for name in NAMES}
+    assert f"set {'forward' if days > 0 else 'back'} by" in said.getvalue()
 
 
 def test_it_waits_while_nodes_yaml_is_wrong_or_gone(world: RolloutWorld) -> None:
