@@ -30,6 +30,12 @@ DEVICES = Path("/sys/bus/pci/devices")
 ACCELERATORS = ("0x03", "0x12")
 # The same files as in read_devices().
 REMOTE = f"cd {DEVICES} && grep -s . */vendor */device */class"
+# What it prints, whatever a login script prints before it.
+FOUND = re.compile(
+    r"^([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]/(?:vendor|device|class)):(0x[0-9a-f]{4,6})\r?$",
+    re.MULTILINE,
+)
+MOST_SAID = 1 << 20  # characters: thousands of devices
 ANSWER_S = 60.0
 TARGET = "{target}"
 ONE_BASE = Fault(
@@ -100,9 +106,7 @@ def ask_devices(host: str) -> tuple[PciDevice, ...]:
     if done.late:
         hint = "connect by hand with ssh, and see what it waits for"
         raise HostError(f"did not answer within {ANSWER_S:g} s", where=host, hint=hint)
-    lines = done.stdout.splitlines()
-    found = dict(line.strip().split(":0x", 1) for line in lines if ":0x" in line)
-    devices = devices_of({key: f"0x{value}" for key, value in found.items()})
+    devices = devices_of(dict(FOUND.findall(done.stdout[:MOST_SAID])))
     if not devices:
         said = clean_lines(done.stderr.strip()[-MOST_REQUEST:])
         raise HostError(said or f"has no {DEVICES}", where=host, hint=find_hint(said))

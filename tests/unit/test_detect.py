@@ -91,6 +91,25 @@ def test_devices_of_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ask_devices("-oProxyCommand=id")
 
 
+def test_a_machine_says_nothing_but_its_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("vendor:0x1002", "device:0x7550", "class:0x030000")
+    good = "".join(f"0000:03:00.0/{name}\n" for name in names)
+    evil = "".join(f"\x1b]0;owned\x07/{name}\x1b[2J\n" for name in names)
+    many = "".join(f"0000:{n:02x}:00.0/{name}\n" for n in range(256) for name in names) * 100
+    (tmp_path / "said").write_text(f"Welcome\n{evil}{good}{many}")
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\nexec cat {tmp_path}/said\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = ask_devices("node3")
+    assert len(found) == 256
+    assert all(device.slot.isprintable() and device.pci == "1002:7550" for device in found)
+    (tmp_path / "said").write_text(evil)
+    with pytest.raises(HostError):
+        ask_devices("node3")
+
+
 def test_a_newcomer_with_an_rx_9070(settings: Settings, tmp_path: Path) -> None:
     found = detect("here", (ASPEED, RX_9070, NIC), settings)
     assert [device.pci for device, _ in found.found] == ["1a03:2000", "1002:7550"]
