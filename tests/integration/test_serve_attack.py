@@ -144,6 +144,19 @@ def test_reports_of_one_address_are_limited_and_what_is_refused_is_not_kept(serv
     assert kept() == answers.count("204")
 
 
+def test_a_report_takes_little_space_in_the_log(served: Room) -> None:
+    log = served.tree.serve / "reports.log"
+    path = "/report/generic/1?stage=root&node=52:54:00:77:00:66&x="
+    quotes, agent = '"' * 3000, "a" * 3000
+    for more in (quotes, "y" * 3500, "last"):
+        done = served.fetch(f"{path}{more}", "--user-agent", agent)
+        assert done.stdout.startswith("HTTP/1.1 204 ")
+    wait_until(lambda: b"x=last" in log.read_bytes(), "a report is lost")
+    lines = [line for line in log.read_bytes().splitlines() if b"&x=" in line]
+    assert len(lines) == 1
+    assert len(lines[0]) < 400
+
+
 def test_requests_of_one_address_are_limited(served: Room) -> None:
     url = f"http://{SERVER}/boot.ipxe?[1-3000]"
     flood = [
