@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -70,10 +71,19 @@ def host_vars(tree: Tree, node: Node, address: str) -> dict[str, Json]:
         "ansible_user": node.login,
         "ansible_ssh_common_args": shlex.join(option_words(options)),
         "ansible_python_interpreter": "/usr/bin/python3",
+        "ansible_control_path": control_path(node),
         "imagebuilder_profile": node.profile,
         "imagebuilder_group": node.group,
     }
     return {**found, "ansible_host": address} if address else found
+
+
+def control_path(node: Node) -> str:
+    """Where Ansible keeps a connection to a node open: not where it would for another inventory,
+    which may have checked no host key.
+    """
+    name = hashlib.sha256(node.name.encode()).hexdigest()[:8]
+    return f"%(directory)s/ib-{name}-%%C"
 
 
 @contextmanager

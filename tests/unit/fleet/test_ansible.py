@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,23 @@ def test_configure_never_forwards_the_agent(
     said = (tmp_path / "said").read_text()
     check_options(said, tmp_path)
     assert "loglevel VERBOSE" in said or "loglevel DEBUG" in said, "their -v is kept"
+
+
+def test_no_connection_of_another_inventory_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ansible names its socket by user and address: another inventory may check no host key."""
+    ssh = tmp_path / "bin/ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(f'#!/bin/sh\n/usr/bin/ssh -F none -G "$@" >> {tmp_path}/said\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    (tmp_path / "site.yml").write_text(PLAYBOOK)
+    env: Mapping[str, str] = {"ANSIBLE_HOME": f"{tmp_path}/home"}
+    nodes = [NODE, replace(NODE, name="n2")]
+    lines: list[str] = []
+    assert configure_nodes(Tree(tmp_path), nodes, [tmp_path / "site.yml"], env, lines.append) == 0
+    said = (tmp_path / "said").read_text().splitlines()
+    found = {line for line in said if line.startswith("controlpath ")}
+    assert len(found) == 2, lines
+    assert all("/cp/ib-" in line for line in found)
