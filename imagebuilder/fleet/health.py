@@ -22,6 +22,7 @@ from imagebuilder.decode import JsonFile, parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.fleet.ssh import Said, run_on
+from imagebuilder.fleet.state import AHEAD, format_ahead
 from imagebuilder.nodes.evidence.readings import LIMITS, parse_readings
 from imagebuilder.nodes.evidence.seen import AnyText, Seen
 from imagebuilder.nodes.types import Node
@@ -156,6 +157,9 @@ def reported_health(node: str, seen: Seen | None, now: datetime) -> Health:
     words, at = told.words, datetime.fromisoformat(told.at)
     if now - at > REPORT_STALE:
         words = f"its last report is too old: {found.value}, {format_age(now - at)} ago"
+        return Health(node, Verdict.UNKNOWN, words, at, str(seen.release), told.boot_id, "report")
+    if at - now > AHEAD:
+        words = f"its last report is of an unknown time: {found.value}, {format_ahead(at - now)}"
         return Health(node, Verdict.UNKNOWN, words, at, str(seen.release), told.boot_id, "report")
     readings = parse_readings(told.readings or "")
     return Health(node, found, words, at, str(seen.release), told.boot_id, "report", readings)

@@ -146,10 +146,8 @@ def judge(
     if seen.stage == "failed" or seen.stage.startswith("failed"):
         return Condition.FAILED, f"its boot failed {age} ago"
     if report.at - now > AHEAD:
-        when = (
-            f"at an unknown time, as the clock of this host was {format_age(report.at - now)} ahead"
-        )
-        return Condition.SILENT, f"{no_answer}; last sign {when}, stage {seen.stage}"
+        when = f"at an unknown time, stage {seen.stage}: {format_ahead(report.at - now)}"
+        return Condition.SILENT, f"{no_answer}; last sign {when}"
     if now - report.at >= BOOTING:
         return Condition.SILENT, f"{no_answer}; last sign {age} ago, stage {seen.stage}"
     if refused and ssh.ready_since and ssh.ready_since >= report.at:
@@ -158,6 +156,11 @@ def judge(
         return Condition.BOOTING, f"reached stage {seen.stage} {age} ago"
     yet = " yet" if refused else ""
     return Condition.BOOTING, f"left the initrd {age} ago, and {no_answer}{yet}"
+
+
+def format_ahead(by: timedelta) -> str:
+    """Why a time is in the future."""
+    return f"the clock of this host was {format_age(by)} ahead"
 
 
 def report_of(seen: Seen | None) -> Observation | None:
