@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
+
+from imagebuilder.errors import InputError
 
 SSH_FAILED = 255  # ssh(1), EXIT STATUS: the connection, not the command
 # What a program needs that talks to another one: its own command, and its bytes as they are.
@@ -43,6 +46,19 @@ def option_words(options: Mapping[str, str]) -> list[str]:
 def render_options(options: Mapping[str, str]) -> str:
     """Options as lines of a block of ssh_config(5)."""
     return "".join(f"  {name} {value}\n" for name, value in options.items())
+
+
+def quoted_path(path: Path) -> str:
+    """A path as a value of an option: ssh expands `%` and `${...}` in it, and ends it at a quote.
+
+    Raises InputError for a path that no option can have.
+    """
+    text = os.fspath(path)
+    if not text.isprintable() or any(part in text for part in ('"', "\\", "${")):
+        what = "contains characters that ssh does not take in the path of a file"
+        hint = 'use a folder whose path has no control characters, no ", \\ and ${'
+        raise InputError(what, where=ascii(text), hint=hint)
+    return f'"{text.replace("%", "%%")}"'
 
 
 def find_hint(said: str) -> str:

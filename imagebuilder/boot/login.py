@@ -11,7 +11,7 @@ from pathlib import Path
 from imagebuilder.boot.lab import Lab
 from imagebuilder.errors import WorkError
 from imagebuilder.process import Completed, Word, run
-from imagebuilder.ssh import NODE_OPTIONS, render_options
+from imagebuilder.ssh import NODE_OPTIONS, quoted_path, render_options
 
 CONNECT_SECONDS = 120
 CONFIG = """\
@@ -68,8 +68,8 @@ def login(lab: Lab, name: str, address: str, host_key: str, key: Path) -> Iterat
         CONFIG.format(
             name=name,
             address=address,
-            key=key,
-            known=known,
+            key=quoted_path(key),
+            known=quoted_path(known),
             patience=CONNECT_SECONDS,
             socket=socket,
         )

@@ -17,7 +17,7 @@ from imagebuilder.fleet.addresses import find_addresses
 from imagebuilder.fleet.select import ALL, groups_of, profiles_of
 from imagebuilder.fleet.ssh import CONNECT_SECONDS
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.ssh import NODE_OPTIONS, option_words
+from imagebuilder.ssh import NODE_OPTIONS, option_words, quoted_path
 from imagebuilder.tree import Tree
 
 RESERVED = frozenset(("all", "ungrouped", "_meta"))  # Ansible's own names
@@ -61,7 +61,7 @@ def group_name(name: str) -> str:
 def host_vars(tree: Tree, node: Node, address: str) -> dict[str, Json]:
     """How Ansible reaches a node and what nodes.yaml says of it."""
     options = {
-        "UserKnownHostsFile": f'"{tree.serve / "known_hosts"}"',
+        "UserKnownHostsFile": quoted_path(tree.serve / "known_hosts"),
         "HostKeyAlias": node.name,
         "ConnectTimeout": str(CONNECT_SECONDS),
         **NODE_OPTIONS,

@@ -23,7 +23,7 @@ from ClusterShell.Worker.Ssh import SshClient, WorkerSsh
 
 from imagebuilder.fleet.addresses import find_addresses
 from imagebuilder.nodes.types import Node
-from imagebuilder.ssh import NODE_OPTIONS, NOT_SHARED, SSH_FAILED, render_options
+from imagebuilder.ssh import NODE_OPTIONS, NOT_SHARED, SSH_FAILED, quoted_path, render_options
 from imagebuilder.tree import Tree
 from imagebuilder.untrusted import clean
 
@@ -199,7 +199,7 @@ def render_ssh_config(
     )
     return (
         f"{hosts}Host *\n"
-        f'  UserKnownHostsFile "{known_hosts}"\n'
+        f"  UserKnownHostsFile {quoted_path(known_hosts)}\n"
         "  BatchMode yes\n"
         f"  ConnectTimeout {CONNECT_SECONDS}\n"
         f"{render_options(NODE_OPTIONS | NOT_SHARED)}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.errors import InputError
 from imagebuilder.fleet.ssh import Heard, Said, group_output, render_ssh_config, run_on
 from imagebuilder.nodes.types import Node
 from imagebuilder.process import run
@@ -62,6 +63,24 @@ def test_what_a_person_wants_of_other_hosts_is_not_for_nodes(tmp_path: Path) -> 
         "knownhostscommand", "remotecommand", "requesttty", "sendenv",
     ):  # fmt: skip
         assert found.get(word, "none") in ("none", "no", "false"), word
+
+
+@pytest.mark.parametrize("name", ["a b", "50%h", "$HOME"])
+def test_a_tree_may_have_an_odd_name(tmp_path: Path, name: str) -> None:
+    config = tmp_path / "config"
+    node = Node("n1", (), "gpu")
+    config.write_text(render_ssh_config(tmp_path / name / "keys", [node], {"n1": "10.0.0.1"}))
+    said = run(["ssh", "-G", "-F", config, "n1"]).stdout.splitlines()
+    assert f"userknownhostsfile {tmp_path / name / 'keys'}" in said
+
+
+@pytest.mark.parametrize(
+    "name", ['a"\n  ProxyCommand id\n  User "x', "a\nb", 'a"', "${HOME}", "\\"]
+)
+def test_a_tree_is_no_setting_of_ssh(name: str) -> None:
+    node = Node("n1", (), "gpu")
+    with pytest.raises(InputError, match="characters that ssh"):
+        render_ssh_config(Path("/srv") / name / "keys", [node], {"n1": "10.0.0.1"})
 
 
 def test_equal_answers_stand_together() -> None:
