@@ -14,8 +14,9 @@ SSH_FAILED = 255  # ssh(1), EXIT STATUS: the connection, not the command
 PLAIN = {"RequestTTY": "no", "RemoteCommand": "none"}
 # For the person's own machines: as they connect to them, but without questions.
 HOST_OPTIONS = {"BatchMode": "yes", "ConnectTimeout": "20", "ServerAliveInterval": "15"} | PLAIN
-# For nodes.  What a person wants of other hosts is nothing for a node's root.
-NODE_OPTIONS = PLAIN | {
+# For nodes.  What a person wants of other hosts is nothing for a node's root.  No PLAIN: people log
+# in with these too, and Ansible asks for terminals.
+NODE_OPTIONS = {
     "GlobalKnownHostsFile": "none",
     "KnownHostsCommand": "none",
     "StrictHostKeyChecking": "yes",

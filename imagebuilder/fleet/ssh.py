@@ -23,7 +23,14 @@ from ClusterShell.Worker.Ssh import SshClient, WorkerSsh
 
 from imagebuilder.fleet.addresses import find_addresses
 from imagebuilder.nodes.types import Node
-from imagebuilder.ssh import NODE_OPTIONS, NOT_SHARED, SSH_FAILED, quoted_path, render_options
+from imagebuilder.ssh import (
+    NODE_OPTIONS,
+    NOT_SHARED,
+    PLAIN,
+    SSH_FAILED,
+    quoted_path,
+    render_options,
+)
 from imagebuilder.tree import Tree
 from imagebuilder.untrusted import clean
 
@@ -202,7 +209,7 @@ def render_ssh_config(
         f"  UserKnownHostsFile {quoted_path(known_hosts)}\n"
         "  BatchMode yes\n"
         f"  ConnectTimeout {CONNECT_SECONDS}\n"
-        f"{render_options(NODE_OPTIONS | NOT_SHARED)}"
+        f"{render_options(NODE_OPTIONS | PLAIN | NOT_SHARED)}"
         "Include ~/.ssh/config\n"
         "Host *\n"
         "  SendEnv -*\n"  # drops what was named before
