@@ -24,6 +24,7 @@ from pathlib import Path
 
 from imagebuilder.errors import FullError
 from imagebuilder.locks import take_lock
+from imagebuilder.trusted import make_new
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
@@ -127,8 +128,8 @@ def make_folder(path: Path) -> None:
     """Make a folder and those above it, for all to read whatever the umask is.  Raises OSError."""
     missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
     for folder in reversed(missing):
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o755)
+        if make_new(folder):
+            folder.chmod(0o755)
     sync_all(folder.parent for folder in missing)
 
 
@@ -139,8 +140,7 @@ def make_private(path: Path) -> None:
     to place: whoever reaches one can run it as root of this host.  Raises OSError.
     """
     make_folder(path.parent)
-    if not path.is_dir():
-        path.mkdir(mode=0o700, exist_ok=True)
+    if not path.is_dir() and make_new(path, 0o700):
         sync(path.parent)
     close(path)
 

@@ -14,6 +14,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.folders import matching
 from imagebuilder.rights import owner_of
 from imagebuilder.share import INSTALLED, SHARE
+from imagebuilder.trusted import Trusted
 
 # Whence a recipe or overlay is that has the name of one that ships.
 REPLACED = "project, replaces shipped"
@@ -22,6 +23,8 @@ DEFAULT_STATE = Path("/var/lib/imagebuilder")
 DEFAULT_CALENDAR = "*-*-* 02:30"
 DEFAULT_LISTEN = "127.0.0.1:8470"
 ROOT_CACHE = Path("/var/cache/imagebuilder")
+HINT_STATE = "with --state or IMAGEBUILDER_STATE, name a folder that only you and root can change"
+HINT_CACHE = "with IMAGEBUILDER_CACHE, name a folder that only you and root can change"
 
 
 @dataclass(frozen=True)
@@ -123,10 +126,11 @@ def load_settings(
             hint="imagebuilder init DIR makes a project, --project DIR names one",
         )
     home = find_home(env)
+    named = state or Path(env.get("IMAGEBUILDER_STATE") or DEFAULT_STATE)
     config_home = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
-    return Settings(
+    settings = Settings(
         project=found,
-        state=(state or Path(env.get("IMAGEBUILDER_STATE") or DEFAULT_STATE)).absolute(),
+        state=named.absolute(),
         cache=find_cache(env).absolute(),
         site=Path(
             env.get("IMAGEBUILDER_SITE") or config_home / "imagebuilder" / "site.yaml"
@@ -134,6 +138,24 @@ def load_settings(
         verbose=verbose,
         shipped=SHARE,
     )
+    check_written(settings, env)
+    return settings
+
+
+def check_written(settings: Settings, env: Mapping[str, str]) -> None:
+    """Raise HostError if another user could lead elsewhere what we write, with links or renames.
+
+    Root, we, who called sudo, and the owner of the project, whose programs we run, could anyway.
+    """
+    caller = find_caller(env)
+    trusted = Trusted.of(
+        (0, os.geteuid(), settings.project.stat().st_uid, *([caller[0]] if caller else [])),
+        settings.project,
+    )
+    trusted.check_folders(settings.state, HINT_STATE)
+    trusted.check_folders(settings.cache, HINT_CACHE)
+    for folder in (settings.locks, *matching(settings.project, "overlays/*")):
+        trusted.check_links(settings.project, folder)
 
 
 def find_cache(env: Mapping[str, str]) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from imagebuilder.errors import FullError, HostError
 from imagebuilder.files import filling
+from imagebuilder.trusted import make_new
 from imagebuilder.ui import format_size
 
 
@@ -44,8 +45,7 @@ def make_folder(folder: Path) -> int:
     """Make `folder` and its parents, owned as the nearest existing one; returns its owner's uid."""
     if not folder.exists():
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        if os.geteuid() == 0:
+        if make_new(folder) and os.geteuid() == 0:
             above = folder.parent.stat()
             os.chown(folder, above.st_uid, above.st_gid)
     return folder.stat().st_uid
