@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from imagebuilder.answers import find_headers
 from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.errors import Fault, ImagebuilderError, InputError, why
 from imagebuilder.families.protocol import Family
@@ -159,8 +160,8 @@ def run_probe(family: Family, mirror: str, suite: str, root: str) -> Probe:
         what = f"{shown} has {suite}" if there else f"{shown} has no {suite}"
         return Probe(mirror, suite, Severity.OK if there else Severity.WARNING, what)
     try:
-        answer = requests.head(f"{root}/{index}", timeout=TIMEOUT, allow_redirects=True)
-    except requests.Timeout:
+        answer = find_headers(f"{root}/{index}", TIMEOUT)
+    except (requests.Timeout, TimeoutError):
         return Probe(
             mirror, suite, Severity.PROBLEM, f"{shown} did not answer within {TIMEOUT:.0f} s"
         )

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from imagebuilder.answers import answered, pieces_of
 from imagebuilder.digest import digest_of_file
 from imagebuilder.files import keep_file
 from imagebuilder.folders import paths_below
@@ -24,7 +25,6 @@ from imagebuilder.lock.types import LockedWheel
 PREFIX = ".pip-"
 LOG = "log"
 TIMEOUT_S = 30
-PIECE = 1 << 16
 
 
 @contextmanager
@@ -102,19 +102,19 @@ def continue_wheels(folder: Path, wheels: Sequence[LockedWheel], pace: Pace) -> 
 def fetch_rest(url: str, part: Path, pace: Pace) -> None:
     """Append the rest of a file from its server; nothing if the server cannot resume.
 
-    `pace` is asked after whatever arrives: a server that sends one byte now and then is slow too.
+    `pace` is asked all the time: a server that sends one byte now and then is slow too.
     """
-    import requests  # slow to import, and seldom needed
+    from requests import RequestException  # slow to import, and seldom needed
     from urllib3.exceptions import HTTPError
 
     first, bundle = size_of(part), os.environ.get("PIP_CERT") or True
     headers = {"Range": f"bytes={first}-", "Accept-Encoding": "identity"}
     with (
-        contextlib.suppress(requests.RequestException, HTTPError),
-        requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_S, verify=bundle) as answer,
+        contextlib.suppress(RequestException, TimeoutError, HTTPError),
+        answered(url, TIMEOUT_S, headers=headers, verify=bundle) as answer,
         part.open("ab") as sink,
     ):
         same = answer.headers.get("Content-Range", "").startswith(f"bytes {first}-")
-        while answer.status_code == 206 and same and (piece := answer.raw.read1(PIECE)):
-            sink.write(piece)
-            pace.ask()
+        if answer.status_code == 206 and same:
+            for piece in pieces_of(answer, pace.ask):
+                sink.write(piece)

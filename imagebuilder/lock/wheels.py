@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from imagebuilder.answers import find_headers
 from imagebuilder.decode import read_object
 from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
@@ -281,12 +282,9 @@ def find_size(item: Item) -> int | None:
     """The size of a wheel without fetching it: that of the file, or as its server reports it."""
     if item.local:
         return item.local.stat().st_size
-    import requests  # slow to import, and `build` does not need it
-
-    bundle = os.environ.get("PIP_CERT") or True
     try:
-        answer = requests.head(item.url, allow_redirects=True, timeout=TIMEOUT_S, verify=bundle)
-    except (requests.RequestException, OSError):
+        answer = find_headers(item.url, TIMEOUT_S, verify=os.environ.get("PIP_CERT") or True)
+    except (OSError, ValueError):  # a RequestException is an OSError
         return None
     length = LENGTH.fullmatch(answer.headers.get("Content-Length", ""))
     known = answer.ok and length and "Content-Encoding" not in answer.headers

@@ -205,6 +205,22 @@ def starts(node: ast.AST) -> int:
     return node.lineno if any(map(starting.match, names)) else 0
 
 
+def requests_elsewhere(root: Path) -> list[str]:
+    """answers.py limits the whole time of an answer; a limit of requests is for each byte.
+
+    deliver.py is a program of its own, which is ended after its time.
+    """
+    allowed = ("imagebuilder/answers.py", "imagebuilder/notify/deliver.py")
+    sent = re.compile(r"\brequests\.(get|head|post|put|patch|delete|request|Session)\(|urlopen\(")
+    return [
+        f"{path}:{number}: {line.strip()}"
+        for path, text in modules(root)
+        if path.parts[0] == "imagebuilder" and os.fspath(path) not in allowed
+        for number, line in enumerate(text.splitlines(), 1)
+        if sent.search(line)
+    ]
+
+
 def class_names_used_twice(root: Path) -> list[str]:
     """A class is known by its name alone; Ansible finds those of its plugins by theirs."""
     places: dict[str, list[str]] = {}
@@ -426,6 +442,7 @@ GUARDS = (
     modules_of_the_folder,
     renamed_elsewhere,
     globs_that_raise,
+    requests_elsewhere,
     class_names_used_twice,
     package_managers_elsewhere,
     metaphors_in_names,
@@ -457,6 +474,7 @@ PLANTED = (
     (renamed_elsewhere, "imagebuilder/a.py", "shutil.move(new, place)\n"),
     (globs_that_raise, "imagebuilder/a.py", "for path in folder.rglob('*.json'): ...\n"),
     (globs_that_raise, "imagebuilder/a.py", "found = sorted((state / 'work').glob(f'*/{KEPT}'))\n"),
+    (requests_elsewhere, "imagebuilder/a.py", "answer = requests.get(url, timeout=30)\n"),
     (class_names_used_twice, "imagebuilder/a.py", "class A: ...\nclass B: ...\nclass A: ...\n"),
     (package_managers_elsewhere, "imagebuilder/a.py", "INFO = '/var/lib/dpkg/info'\n"),
     (package_managers_elsewhere, "imagebuilder/families/a.py", "# as apt has it\n"),

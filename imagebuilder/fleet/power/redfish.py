@@ -7,13 +7,12 @@ and, all together, in time.  It cannot send us to another host.
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import urlsplit
 
+from imagebuilder.answers import within
 from imagebuilder.errors import HostError
 from imagebuilder.fleet.limited import SECONDS
 from imagebuilder.fleet.power.protocol import Credentials, PowerError, split_address
@@ -73,11 +72,7 @@ class Redfish:
         self.ask(kind)
 
     def ask(self, kind: str) -> str:
-        """Reset the system, unless `kind` is empty; returns its power state before that.
-
-        A limit of requests is for each time that it waits, and a byte ends that; so the whole is
-        done by a thread that is left alone when its time is over.
-        """
+        """Reset the system, unless `kind` is empty; returns its power state before that."""
         try:
             import sushy  # noqa: F401  optional, and a third of a second
         except ImportError as error:
@@ -85,23 +80,11 @@ class Redfish:
                 "power: redfish needs the Python package sushy",
                 hint="pip install 'imagebuilder[redfish]' in imagebuilder's environment",
             ) from error
-        done: SimpleQueue[str | BaseException] = SimpleQueue()
-
-        def answer() -> None:
-            try:
-                done.put(ask_system(self, kind, time.monotonic() + TOGETHER))
-            except BaseException as error:  # noqa: BLE001  it is raised where it is waited for
-                done.put(error)
-
-        threading.Thread(target=answer, daemon=True).start()
         try:
-            found = done.get(timeout=TOGETHER)
-        except Empty:
+            return within(TOGETHER, lambda: ask_system(self, kind, time.monotonic() + TOGETHER))
+        except TimeoutError:
             what = f"the BMC {self.address}: did not respond within {TOGETHER:g} s"
             raise PowerError(what, where=self.node, hint=HINT) from None
-        if isinstance(found, BaseException):
-            raise found
-        return found
 
 
 def ask_system(bmc: Redfish, kind: str, until: float) -> str:
