@@ -29,10 +29,13 @@ class Objects:
     wrong: Mapping[Name, str]
 
 
-def check_repository(repo: Path, commits: Sequence[str]) -> Objects:
-    """Read every object, and check that all objects of `commits` exist."""
+def check_repository(repo: Path, commits: Sequence[str], most: int | None = None) -> Objects:
+    """Read every object, and check that all objects of `commits` exist.
+
+    Files beyond `most` bytes of them all are damaged.
+    """
     names = objects_in(repo)
-    wrong = find_damaged(repo, names)
+    wrong = find_damaged(repo, names, most)
     missing = reachable(repo, commits) - set(names)
     return Objects(len(names), wrong | dict.fromkeys(sorted(missing), MISSING))
 

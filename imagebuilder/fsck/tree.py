@@ -13,7 +13,7 @@ from imagebuilder.fsck.repository import check_repository, describe, left, take_
 from imagebuilder.fsck.types import Checked, Damage
 from imagebuilder.nodes.references import find_channel_faults
 from imagebuilder.publish.find import find_releases
-from imagebuilder.publish.release.content import ROOTS, find_file_faults, read_sums
+from imagebuilder.publish.release.content import ROOTS, find_file_faults, most_bytes, read_sums
 from imagebuilder.publish.release.roots import restore_tree
 from imagebuilder.publish.release.verify import find_changes
 from imagebuilder.store.repository import IMAGES, Store
@@ -36,7 +36,10 @@ def check_tree(tree: Tree, *, repair: bool, donors: Sequence[Path]) -> Checked:
         for kind in refs
         for name, commit in refs[kind].items()
     ]
-    objects = check_repository(repo.path, [commit for _, commit in labelled])
+    sizes = [most_bytes(tree, release) for release in find_releases(tree)]
+    known = [size for size in sizes if size is not None]
+    most = sum(known) if len(known) == len(sizes) else None
+    objects = check_repository(repo.path, [commit for _, commit in labelled], most)
     damage = describe(repo.path, objects.wrong, labelled, REPAIR)
     if repair:
         damage = take_all(repo.path, damage, donors)
@@ -60,13 +63,15 @@ def check_root(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[Da
         hint = f"imagebuilder unpublish {release}, then publish it again"
         yield Damage(what, "has no commit of its root", f"{tree.repo}: {ROOTS}/{name}", hint=hint)
         return
-    changes = find_changes(tree.repo, commit, root)
+    most = most_bytes(tree, release)
+    changes = find_changes(tree.repo, commit, root, most)
     if not changes:
         return
     if repair:
         with workplace(tree.path, new_id(f"repair-{release.profile}")) as work:
-            restore_tree(Store(tree.repo), tree, commit, root, work)
-    still = {change.path for change in find_changes(tree.repo, commit, root)} if repair else set()
+            restore_tree(Store(tree.repo), tree, commit, root, work, most)
+    after = find_changes(tree.repo, commit, root, most) if repair else []
+    still = {change.path for change in after}
     for change in changes:
         path = "/" if change.path == "." else f"/{change.path}"
         place = os.fspath(root / change.path)

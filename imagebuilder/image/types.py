@@ -29,6 +29,7 @@ from imagebuilder.rootkind import RootKind
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import Name, ReleaseName
 
+SLACK = 256 << 20  # bytes
 HINT = "publish or build the image again; imagebuilder releases --verify shows what else is damaged"
 
 
@@ -110,6 +111,11 @@ class ImageRoot:
     commit: Commit
     layer: Text
     size: Amount
+
+    @property
+    def most_bytes(self) -> int:
+        """More than the files of the root can have together, also packed; larger is damaged."""
+        return 2 * self.size + SLACK
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ NARROW = 256  # smaller containers have offsets of one byte
 SUM = 32  # bytes of a sha256
 HEAD = 12  # bytes of a dirmeta's owner, group and mode
 Xattrs = tuple[tuple[bytes, bytes], ...]
+# OSTree itself reads no larger ones (OSTREE_MAX_METADATA_SIZE).
+MOST_METADATA = 128 << 20
 # Between the size of a file's header and the header: it begins at a multiple of 8 bytes.
 PADDING = b"\0" * 4
 
@@ -63,10 +65,10 @@ def read_object(repo: Path, checksum: str, kind: str) -> bytes:
     path = repo / "objects" / object_path(checksum, kind)
     try:
         with plain_file(path, follow=False) as stream:
-            data = stream.read()
+            data = stream.read(MOST_METADATA + 1)
     except OSError as error:
         raise DamagedObjectError(path, f"cannot be read: {error.strerror}") from error
-    if hashlib.sha256(data).hexdigest() != checksum:
+    if len(data) > MOST_METADATA or hashlib.sha256(data).hexdigest() != checksum:
         raise DamagedObjectError(path, "does not have the checksum of its name")
     return data
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
+from imagebuilder.fsck.tree import check_tree
 from imagebuilder.publish.channel.move import promote, rollback
 from imagebuilder.publish.publish import publish
 from imagebuilder.publish.release.content import (
@@ -22,6 +25,12 @@ from imagebuilder.publish.release.content import (
     render_sums,
 )
 from imagebuilder.rootkind import Format
+from imagebuilder.store.objects import (
+    DamagedObjectError,
+    object_path,
+    read_commit,
+    read_folder,
+)
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import ReleaseName, Tree
 from tests.integration.published import (
@@ -230,3 +239,67 @@ def test_what_the_store_has_damaged_too_is_not_restored(
             path.write_bytes(b"damaged")
     with pytest.raises(WorkError, match="also damaged in the image's source repository"):
         put(store, images[0], tree)
+
+
+TERABYTE = 1 << 40
+SECONDS = 60  # to read a sparse terabyte takes half an hour at least
+
+
+@contextmanager
+def quickly() -> Iterator[None]:
+    before = time.monotonic()
+    yield
+    assert time.monotonic() - before < SECONDS
+
+
+@pytest.mark.usefixtures("tested")
+def test_a_sparse_terabyte_in_a_root_is_not_read(
+    store: Store, tree: Tree, images: list[ImageRef]
+) -> None:
+    """A file of the root is one with its object in the tree's repository."""
+    release = release_of(images[0])
+    file = tree.root(release) / "usr/lib/1"
+    os.truncate(file, TERABYTE)
+    with quickly():
+        with pytest.raises(DamagedError, match="usr/lib/1: has different content"):
+            check_release(tree, release)
+        (damage,) = check_tree(tree, repair=False, donors=()).damage[:1]
+        assert "does not match its digest" in damage.how
+        # Published again, it is restored from the store.
+        put(store, images[0], tree)
+    assert file.stat().st_size < 1 << 20
+
+
+@pytest.mark.usefixtures("tested")
+def test_a_new_release_does_not_get_a_terabyte_that_the_tree_had(
+    store: Store, tree: Tree, images: list[ImageRef]
+) -> None:
+    os.truncate(tree.root(release_of(images[0])) / "usr/lib/1", TERABYTE)
+    with quickly(), pytest.raises(WorkError, match=r"usr/lib/1 has 1\.1 TB in the repository"):
+        put(store, images[1], tree)
+    assert not tree.release(release_of(images[1])).exists()
+
+
+@pytest.mark.parametrize("name", ["vmlinuz", "sbom.spdx.json"])
+def test_a_boot_file_of_a_terabyte_is_neither_read_nor_copied(
+    tested: Path, store: Store, tree: Tree, images: list[ImageRef], name: str
+) -> None:
+    release = release_of(images[1])
+    put(store, images[1], tree)
+    kept = Store(tree.repo)
+    checksum = read_folder(tree.repo, read_commit(tree.repo, images[1].commit)[0]).files[name]
+    os.truncate(tree.repo / "objects" / object_path(checksum, "file"), TERABYTE)
+    shutil.rmtree(tree.release(release))
+    with quickly(), pytest.raises(WorkError, match=f"its {name} is damaged: it has 1099511627776"):
+        publish(kept, images[1], tree, quiet(), channel="candidate")
+    os.truncate(tested / name, TERABYTE)
+    with quickly(), pytest.raises(DamagedError, match="larger than the whole root"):
+        check_release(tree, release_of(images[0]))
+
+
+@pytest.mark.usefixtures("tested")
+def test_a_list_of_files_of_a_terabyte_is_not_read(tree: Tree) -> None:
+    path = next((tree.repo / "objects").glob("*/*.dirtree"))
+    os.truncate(path, TERABYTE)
+    with quickly(), pytest.raises(DamagedObjectError, match="does not have the checksum"):
+        read_folder(tree.repo, f"{path.parent.name}{path.stem}")

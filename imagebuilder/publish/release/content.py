@@ -120,6 +120,7 @@ def find_file_faults(tree: Tree, release: ReleaseName, *, full: bool) -> list[Fa
     if not sums.keys() >= REQUIRED:
         return [damaged(folder / SUMS, "is missing or damaged", release)]
     known = {} if full else read_identities(tree, release)
+    most = most_bytes(tree, release)
     before = {name: identity for name in sums if (identity := identify(folder / name))}
     faults = [
         damaged(path, f"is not in {SUMS}: it was added, or its line was removed", release)
@@ -129,7 +130,7 @@ def find_file_faults(tree: Tree, release: ReleaseName, *, full: bool) -> list[Fa
     for name, digest in sums.items():
         if name in before and before[name] == known.get(name):
             continue
-        if what := find_damage(folder / name, digest):
+        if what := find_damage(folder / name, digest, most):
             wrong.add(name)
             faults.append(damaged(folder / name, what, release))
     if MANIFEST not in wrong:
@@ -153,12 +154,18 @@ def find_root_faults(tree: Tree, release: ReleaseName) -> Iterator[Fault]:
         what = "is missing, or is not a folder" if commit else "has no commit in the repository"
         yield Fault(os.fspath(root), what, hint)
         return
-    changes = find_changes(tree.repo, commit, root)
+    changes = find_changes(tree.repo, commit, root, most_bytes(tree, release))
     for change in changes[:MOST]:
         yield Fault(os.fspath(root / change.path), str(change), hint)
     if len(changes) > MOST:
         what = f"has {len(changes) - MOST} more paths that differ from its commit"
         yield Fault(os.fspath(root), what, hint)
+
+
+def most_bytes(tree: Tree, release: ReleaseName) -> int | None:
+    """More bytes than the root of a release can have, packed or not; None if nobody knows."""
+    image = find_image(tree.release(release))
+    return image.root.most_bytes if image else None
 
 
 def is_shared(tree: Tree, release: ReleaseName) -> bool:
@@ -189,9 +196,11 @@ def damaged(path: Path, what: str, release: ReleaseName) -> Fault:
     )
 
 
-def find_damage(path: Path, digest: str) -> str:
-    """What is wrong with a file, or nothing."""
+def find_damage(path: Path, digest: str, most: int | None) -> str:
+    """What is wrong with a file, or nothing; one of more than `most` bytes is not read."""
     try:
+        if most is not None and path.stat().st_size > most:
+            return f"is larger than the whole root: it does not match its line in {SUMS}"
         return "" if digest_of_file(path) == digest else f"does not match its line in {SUMS}"
     except OSError as error:
         return f"cannot be read: {error.strerror}"

@@ -69,7 +69,8 @@ def make_release(
         for folder in (place.parent, root.parent):
             make_folder(folder)
         with ui.step(f"root of {release}"):
-            bring_root(source, tree, release, Commits(ref.commit, image.root.commit), work)
+            commits = Commits(ref.commit, image.root.commit)
+            bring_root(source, tree, release, commits, work, image.root.most_bytes)
         with ui.step("boot files"):
             check_out(Store(tree.repo), ref.commit, work / "image")
             twins = find_twins(tree, image)

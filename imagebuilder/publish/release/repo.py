@@ -20,7 +20,7 @@ from pathlib import Path
 
 from imagebuilder.errors import WorkError
 from imagebuilder.files import sync_filesystem
-from imagebuilder.folders import matching
+from imagebuilder.folders import entries_below, matching
 from imagebuilder.process import run
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import ROOTS
@@ -28,6 +28,7 @@ from imagebuilder.store.objects import list_objects, object_path
 from imagebuilder.store.repository import IMAGES, Store, make_store
 from imagebuilder.store.verify import Name, find_damaged, name_of
 from imagebuilder.tree import ReleaseName, Tree
+from imagebuilder.ui import format_size
 
 AT_ONCE = 1000  # names of objects on one command line
 MOST_SHOWN = 5  # damaged objects
@@ -140,11 +141,32 @@ def check_out(source: Store, commit: str, target: Path) -> None:
 
 
 def bring_root(
-    source: Store, tree: Tree, release: ReleaseName, commits: Commits, work: Path
+    source: Store, tree: Tree, release: ReleaseName, commits: Commits, work: Path, most: int
 ) -> None:
-    """Pull both commits into the tree's repository and check the root out at `work`/root."""
+    """Pull both commits into the tree's repository and check the root out at `work`/root.
+
+    Raises WorkError if its files have more than `most` bytes: some object was in the tree already
+    and is damaged.
+    """
     bring(source, tree, release, commits, work)
     check_out(Store(tree.repo), commits.root, work / "root")
+    check_sizes(work / "root", release, most)
+
+
+def check_sizes(root: Path, release: ReleaseName, most: int) -> None:
+    """Raise WorkError if the files of a root have more than `most` bytes together."""
+    total, largest = 0, (0, "")
+    for entry in entries_below(root):
+        if entry.is_file(follow_symlinks=False):
+            size = entry.stat(follow_symlinks=False).st_size
+            total, largest = total + size, max(largest, (size, entry.path))
+    if total > most:
+        path = Path(largest[1]).relative_to(root)
+        raise WorkError(
+            f"could not publish {release}: {path} has {format_size(largest[0])} in the repository "
+            f"of the tree, and its whole root at most {format_size(most)}",
+            hint="run imagebuilder fsck --tree --repair",
+        )
 
 
 def drop_unneeded(tree: Tree) -> str:

@@ -24,7 +24,7 @@ from imagebuilder.store.objects import (
     write_dirmeta,
 )
 from imagebuilder.store.repository import Store
-from imagebuilder.store.verify import file_sum
+from imagebuilder.store.verify import ReadLimit, file_sum
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui, format_count
@@ -36,22 +36,24 @@ def restore_root(source: Store, image: Image, tree: Tree, ui: Ui) -> None:
     Raises WorkError if `source` is damaged too.
     """
     root = tree.root(image.release)
-    some = is_folder(root)
-    if some and not find_changes(tree.repo, image.root.commit, root):
+    some, most = is_folder(root), image.root.most_bytes
+    if some and not find_changes(tree.repo, image.root.commit, root, most):
         return
     with (
         ui.step(f"restore root of {image.name}") as step,
         workplace(tree.path, new_id(f"restore-{image.profile}")) as work,
     ):
-        number = restore_tree(source, tree, image.root.commit, root, work)
+        number = restore_tree(source, tree, image.root.commit, root, work, most)
         step.remark(format_count(number, "path") if some else "all of it")
 
 
-def restore_tree(source: Store, tree: Tree, commit: str, root: Path, work: Path) -> int:
+def restore_tree(
+    source: Store, tree: Tree, commit: str, root: Path, work: Path, most: int | None = None
+) -> int:
     """Restore `root` from `commit`, which the tree's repository and `source` have.
 
-    `work` is an empty folder on the tree's file system.  Returns the number of restored paths.
-    Raises WorkError if `source` is damaged too.
+    `work` is an empty folder on the tree's file system.  A file beyond `most` bytes of them all is
+    damaged.  Returns the number of restored paths.  Raises WorkError if `source` is damaged too.
     """
     repo = Store(tree.repo)
     if not is_folder(root):
@@ -61,7 +63,7 @@ def restore_tree(source: Store, tree: Tree, commit: str, root: Path, work: Path)
             move_away(root, work / "old")
         root.parent.mkdir(exist_ok=True)
         move_in(work / "root", root)
-    changes = find_changes(source.path, commit, root)
+    changes = find_changes(source.path, commit, root, most)
     for number, change in enumerate(changes):
         place = work / str(number)
         place.mkdir()
@@ -99,9 +101,11 @@ def restore(
 
 def place_object(source: Store, checksum: str, place: Path, staged: Path) -> None:
     """Give a file its name with the content, owner, mode and attributes of its object."""
-    if os.path.lexists(place) and file_sum(os.fspath(place), Hasher()) == checksum:
+    valid = source.path / "objects" / object_path(checksum, "file")
+    limit = ReadLimit(valid.lstat().st_size)  # any larger file differs
+    if os.path.lexists(place) and file_sum(os.fspath(place), Hasher(), limit) == checksum:
         return
-    copy_file(source.path / "objects" / object_path(checksum, "file"), staged)
+    copy_file(valid, staged)
     if file_sum(os.fspath(staged), Hasher()) != checksum:
         raise WorkError(
             "could not be restored: it is also damaged in the image's source repository",

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
-from imagebuilder.errors import InputError
+from imagebuilder.errors import InputError, WorkError
 from imagebuilder.files import plain_file
 from imagebuilder.image.types import Image
+from imagebuilder.limited import MOST_READ
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import MANIFEST, SCRIPT, SUMS, read_sums, render_sums
 from imagebuilder.share import SHARE
@@ -77,7 +78,10 @@ def stage_files(
 
 
 def copy_file(source: Path, target: Path, image: Image) -> None:
-    """Copy a file of an image.  Raises InputError for a link: it would lead out of the image."""
+    """Copy a file of an image.
+
+    Raises InputError for a link, which would lead out of the image, and WorkError for another size.
+    """
     with contextlib.ExitStack() as stack:
         try:
             own = stack.enter_context(plain_file(source, follow=False))
@@ -88,6 +92,13 @@ def copy_file(source: Path, target: Path, image: Image) -> None:
                 where=image.name,
                 hint="build the image again; nothing was published",
             ) from error
+        size, wanted = os.fstat(own.fileno()).st_size, image.kernel.files.get(source.name)
+        if size != wanted.size if wanted else size > MOST_READ:
+            raise WorkError(
+                f"its {source.name} is damaged: it has {size} bytes",
+                where=image.name,
+                hint="run imagebuilder fsck, with --tree too; nothing was published",
+            )
         new = stack.enter_context(target.open("wb"))
         shutil.copyfileobj(own, new, CHUNK)
 
@@ -100,9 +111,10 @@ def find_twins(tree: Tree, image: Image) -> dict[str, Path]:
         with contextlib.suppress(OSError):
             said = read_sums(folder)
             for name, digest in image.sums.items():
+                path, size = folder / name, image.kernel.files[name].size
                 same = name not in found and said.get(name) == digest
-                if same and digest_of_file(folder / name) == digest:
-                    found[name] = folder / name
+                if same and path.stat().st_size == size and digest_of_file(path) == digest:
+                    found[name] = path
     return found
 
 

@@ -25,7 +25,7 @@ from imagebuilder.store.objects import (
     read_commit,
     read_folder,
 )
-from imagebuilder.store.verify import file_sum
+from imagebuilder.store.verify import ReadLimit, file_sum
 
 BATCH = 128  # files that a thread takes at a time
 
@@ -54,20 +54,22 @@ class DamagedPath:
         return f"{self.how}: {self.detail}" if self.detail else str(self.how)
 
 
-def find_changes(repo: Path, commit: str, top: Path) -> list[DamagedPath]:
+def find_changes(repo: Path, commit: str, top: Path, most: int | None = None) -> list[DamagedPath]:
     """Everything below `top` that differs from `commit` of the repository `repo`, sorted by path.
 
-    Reads every byte, with a thread for each processor.  Does not compare times.
+    Reads every byte, with a thread for each processor, but no more than `most`: files beyond that
+    differ.  Does not compare times.
     """
     try:
         tree, meta = read_commit(repo, commit)
     except DamagedObjectError as error:
         return [DamagedPath(".", How.OBJECT, told(error))]
     changes: list[DamagedPath] = []
+    limit = None if most is None else ReadLimit(most)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = []
         for batch in batches(walk(repo, top, tree, meta, changes)):
-            found.append(pool.submit(check_files, top, batch))
+            found.append(pool.submit(check_files, top, batch, limit))
         for result in found:
             changes += result.result()
     return sorted(changes, key=lambda change: change.path)
@@ -133,12 +135,12 @@ def differing_names(
             yield DamagedPath(where, How.KIND)
 
 
-def check_files(top: Path, wanted: Sequence[Wanted]) -> list[DamagedPath]:
+def check_files(top: Path, wanted: Sequence[Wanted], limit: ReadLimit | None) -> list[DamagedPath]:
     """Those of `wanted` that differ."""
     changes, hasher = [], Hasher()
     for path, checksum in wanted:
         try:
-            if file_sum(f"{top}/{path}", hasher) != checksum:
+            if file_sum(f"{top}/{path}", hasher, limit) != checksum:
                 changes.append(DamagedPath(path, How.CHANGED))
         except OSError as error:
             changes.append(unreadable(path, error))
