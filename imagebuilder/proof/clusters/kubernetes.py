@@ -7,16 +7,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
-from imagebuilder.proof.reading.containers import CONTAINERD, OLD_NAMES, toml_of, value_at
+from imagebuilder.proof.reading.containers import CONTAINERD, OLD_NAMES, read_containerd, value_at
+from imagebuilder.proof.reading.documents import SettingsFile, read_yaml
 from imagebuilder.proof.reading.interpreters import texts_of
 from imagebuilder.proof.reading.mounts import FSTAB, find_mounts, mount_of
 from imagebuilder.proof.reading.site import SiteService, services_of
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.recipe.positions import parse_document
 from imagebuilder.root import Root
 
 SWAPON = re.compile(r"^[^#\n]*\bswapon\b", re.MULTILINE)
@@ -30,12 +29,25 @@ PASSWORD_FOLDER = "/etc/rancher/node"
 def prove_kubernetes(subject: Subject, startup: Startup) -> Iterator[Finding]:
     for kubelet in services_of(subject, startup, "kubelet"):
         path = kubelet.option("--config") or ""
-        settings = yaml_of(subject.root, path)
-        yield from prove_swap(subject, startup, kubelet, path, settings)
-        yield from prove_cgroups(subject.root, kubelet, path, settings)
+        read = read_yaml(subject.root, path)
+        if read.problem:
+            yield unread(kubelet, read)
+            continue
+        yield from prove_swap(subject, startup, kubelet, path, read.values)
+        yield from prove_cgroups(subject.root, kubelet, path, read.values)
     for agent in services_of(subject, startup, "k3s"):
-        if "agent" in agent.words:
+        read = k3s_file(agent)
+        if read.problem:
+            yield unread(agent, read)
+        elif "agent" in agent.words:
             yield from prove_password(subject, agent)
+
+
+def unread(service: SiteService, read: SettingsFile) -> Finding:
+    """A finding about settings that cannot be read, and that the program may refuse as well."""
+    say, happens = (SAY.fault, "does") if read.refused else (SAY.warning, "may")
+    what = f"{service.name} {happens} not start: {read.path} {read.problem}"
+    return say(what, read.evidence, hint="correct the file; its settings were not checked")
 
 
 def prove_swap(
@@ -78,7 +90,7 @@ def prove_cgroups(
     root: Root, kubelet: SiteService, path: str, settings: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """A fault of a kubelet and a containerd that manage control groups in different ways."""
-    told = toml_of(root, CONTAINERD)
+    told = read_containerd(root).values
     endpoint = str(settings.get("containerRuntimeEndpoint", CONTAINERD))
     # containerd 2 tells the kubelet which driver it uses (KubeletCgroupDriverFromCRI).
     if not settings or not told or told.get("version") == 3 or "containerd" not in endpoint:
@@ -114,7 +126,7 @@ def prove_password(subject: Subject, agent: SiteService) -> Iterator[Finding]:
 
 def k3s_settings(service: SiteService) -> Mapping[str, Any]:
     """The settings of K3s: its file, and options, which override it."""
-    found = dict(yaml_of(service.subject.root, service.option("--config", "-c") or K3S))
+    found = dict(k3s_file(service).values)
     for name in ("with-node-id", "data-dir", "snapshotter"):
         value = service.option(f"--{name}")
         if value is not None:
@@ -122,13 +134,5 @@ def k3s_settings(service: SiteService) -> Mapping[str, Any]:
     return found
 
 
-def yaml_of(root: Root, path: str) -> Mapping[str, Any]:
-    """What a file says; nothing if it is not there or not valid."""
-    content = root.read(path) if path.startswith("/") else None
-    if not content or not content.strip():
-        return {}
-    try:
-        read = parse_document(content, path).value
-    except InputError:
-        return {}
-    return read if isinstance(read, dict) else {}
+def k3s_file(service: SiteService) -> SettingsFile:
+    return read_yaml(service.subject.root, service.option("--config", "-c") or K3S)

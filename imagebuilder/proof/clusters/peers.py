@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
-from imagebuilder.proof.clusters.kubernetes import yaml_of
 from imagebuilder.proof.clusters.slurm import read_slurm
 from imagebuilder.proof.reading.addresses import is_local
+from imagebuilder.proof.reading.documents import read_yaml
 from imagebuilder.proof.reading.site import SiteService, services_of
 from imagebuilder.proof.reading.sysctl import read_sysctl
 from imagebuilder.proof.reading.systemd import Startup
@@ -65,7 +65,7 @@ def needs(subject: Subject, startup: Startup) -> Iterator[tuple[SiteService, str
             yield daemon, "munged", Evidence(path, symbol="AuthType")
     for kubelet in services_of(subject, startup, "kubelet"):
         path = kubelet.option("--config") or ""
-        told = yaml_of(subject.root, path).get("containerRuntimeEndpoint", "")
+        told = read_yaml(subject.root, path).values.get("containerRuntimeEndpoint", "")
         endpoint = kubelet.option("--container-runtime-endpoint") or str(told)
         for socket, program in (("/containerd.sock", "containerd"), ("/crio.sock", "crio")):
             if endpoint.endswith(socket):

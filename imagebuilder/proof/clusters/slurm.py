@@ -17,6 +17,9 @@ from imagebuilder.proof.reading.units import default_memlock
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
+# What ends a daemon that cannot be read (slurm.conf(5), "Parse error in file").
+FILES = ("slurm.conf", "cgroup.conf", "gres.conf")
+INCLUDE = re.compile(r"include\s", re.IGNORECASE)
 FOLDERS = ("/etc/slurm", "/etc/slurm-llnl")
 SETTING = re.compile(r"(?<!\w)(?P<key>\w+)\s*=\s*(?P<value>\S+)")
 PLUGINS = ("/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm", "/usr/lib64/slurm", "/usr/lib/slurm")
@@ -38,12 +41,26 @@ RDMA = re.compile(r"ib_uverbs|rdma_ucm|\w+_ib|irdma|bnxt_re|hns_roce\w*")
 
 def prove_slurm(subject: Subject, startup: Startup) -> Iterator[Finding]:
     for daemon in services_of(subject, startup, "slurmd"):
+        for name in FILES:
+            yield from prove_lines(subject.root, daemon, name)
         yield from prove_plugins(subject.root, daemon)
         yield from prove_hierarchy(subject, daemon)
         yield from prove_locked(subject, daemon)
         yield from prove_cards(subject.root, daemon)
         yield from prove_detection(subject, daemon)
         yield from prove_memory(subject.root, daemon)
+
+
+def prove_lines(root: Root, daemon: SiteService, name: str) -> Iterator[Finding]:
+    """A warning of a line that is no setting: Slurm reads `name=value` and Include alone."""
+    path, _ = read_slurm(root, name)
+    text = root.text(path) if path else ""
+    joined = text.replace("\\\n", " ").splitlines()
+    for line in (line.partition("#")[0].strip() for line in joined):
+        if line and "=" not in line and not INCLUDE.match(line):
+            what = f'{daemon.name} does not start: {path} has a line without "="'
+            yield SAY.warning(what, Evidence(path, said=line), hint="write NAME=VALUE")
+            return
 
 
 def prove_plugins(root: Root, daemon: SiteService) -> Iterator[Finding]:

@@ -11,12 +11,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from imagebuilder.decode import parse_json
-from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
-from imagebuilder.proof.clusters.kubernetes import k3s_settings
-from imagebuilder.proof.reading.containers import CONTAINERD, DAEMON, has_no_cri, toml_of, value_at
+from imagebuilder.proof.clusters.kubernetes import k3s_file, k3s_settings
+from imagebuilder.proof.reading.containers import (
+    CONTAINERD,
+    DAEMON,
+    has_no_cri,
+    read_containerd,
+    read_daemon,
+    value_at,
+)
 from imagebuilder.proof.reading.mounts import NFS, find_mounts, mount_of
 from imagebuilder.proof.reading.site import SiteService, services_of
 from imagebuilder.proof.reading.systemd import Startup
@@ -78,32 +83,29 @@ def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 
 def find_storage(subject: Subject, startup: Startup) -> Iterator[ContainerStorage]:
-    root = subject.root
+    """What is known: settings that cannot be read are another finding."""
+    root, daemon = subject.root, read_daemon(subject)
     docker = [*services_of(subject, startup, "dockerd")]
-    for service in docker:
-        yield storage_of_docker(root, service)
+    for service in docker if not daemon.problem else ():
+        yield storage_of_docker(daemon.values, service)
     # Only the kubelet leaves the choice to containerd's settings; ctr and nerdctl have an option.
     has_kubelet = any(services_of(subject, startup, "kubelet"))
     if not docker or has_kubelet:
         for service in services_of(subject, startup, "containerd"):
-            settings = toml_of(root, CONTAINERD)
-            if not has_no_cri(settings):
-                storage = storage_of_containerd(root, service, settings)
+            read = read_containerd(root)
+            if not read.problem and not has_no_cri(read.values):
+                storage = storage_of_containerd(root, service, read.values)
                 yield replace(storage, by_clients=not has_kubelet)
     for service in services_of(subject, startup, "k3s"):
+        if k3s_file(service).problem:
+            continue
         told = k3s_settings(service)
         driver = str(told.get("snapshotter", "overlayfs"))
         folder = str(told.get("data-dir", "/var/lib/rancher/k3s"))
         yield ContainerStorage(service, folder, driver, service.evidence)
 
 
-def storage_of_docker(root: Root, service: SiteService) -> ContainerStorage:
-    settings: Mapping[str, Any] = {}
-    try:
-        read = parse_json(root.text(DAEMON) or "{}", DAEMON)
-        settings = read if isinstance(read, dict) else {}
-    except InputError:  # the question `services` says so
-        pass
+def storage_of_docker(settings: Mapping[str, Any], service: SiteService) -> ContainerStorage:
     folder = service.option("--data-root", "-g") or settings.get("data-root", "/var/lib/docker")
     driver = service.option("--storage-driver", "-s") or settings.get("storage-driver")
     where = Evidence(DAEMON, symbol="data-root") if "data-root" in settings else service.evidence

@@ -3,23 +3,29 @@
 
 from __future__ import annotations
 
-import tomllib
+import codecs
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from imagebuilder.decode import parse_json
+from imagebuilder.errors import InputError
+from imagebuilder.proof.reading.documents import SettingsFile, read_settings, read_toml
+from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
 DAEMON = "/etc/docker/daemon.json"
 CONTAINERD = "/etc/containerd/config.toml"
+# Packages with dockerd, by distribution.
+DOCKERS = ("docker-ce", "docker.io", "moby-engine")
+MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+MARKS_SINCE = 23  # of dockerd, which refused a mark and a blank file before
+MAJOR = re.compile(r"(?:\d+:)?(\d+)\.")
 OLD_NAMES = frozenset(("io.containerd.grpc.v1.cri", "cri"))
-
-
-def toml_of(root: Root, path: str) -> Mapping[str, Any]:
-    """What a file says; nothing if it is not valid, which prove_cri reports."""
-    try:
-        return tomllib.loads(root.text(path))
-    except (ValueError, RecursionError):
-        return {}
 
 
 def value_at(settings: object, *keys: str) -> object:
@@ -34,3 +40,41 @@ def has_no_cri(settings: Mapping[str, Any]) -> bool:
     disabled = settings.get("disabled_plugins")
     named = set(map(str, disabled)) if isinstance(disabled, list) else set()
     return bool({"cri", "io.containerd.grpc.v1.cri"} & named)
+
+
+def read_daemon(subject: Subject) -> SettingsFile:
+    """The settings of dockerd, as getConflictFreeConfiguration() of moby's daemon/config reads
+    them: text in UTF-8, or with the mark of UTF-8 or UTF-16; a blank file has none.
+    """
+    content = subject.root.read(DAEMON)
+    if content is None:
+        return SettingsFile(DAEMON)
+    mark = next((mark for mark in MARKS if content.startswith(mark)), b"")
+    try:
+        # A decoder of Go replaces halves of pairs; outside of strings they are no JSON.
+        errors = "strict" if MARKS.get(mark, "utf-8") == "utf-8" else "replace"
+        text = content[len(mark) :].decode(MARKS.get(mark, "utf-8"), errors).strip()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, len(mark) + error.start) + 1
+        return SettingsFile(DAEMON, problem="is not UTF-8 text", where=f"{DAEMON}:{line}")
+    if (mark or not text) and is_old(subject):
+        problem = "begins with a byte order mark" if mark else "is empty"
+        return SettingsFile(DAEMON, problem=f"{problem}, which dockerd accepts since version 23")
+    if not text:
+        return SettingsFile(DAEMON)
+    try:
+        value = parse_json(text, DAEMON)
+    except InputError as error:
+        return SettingsFile(DAEMON, problem=error.faults[0].what, where=error.faults[0].where)
+    return read_settings(DAEMON, value)
+
+
+def is_old(subject: Subject) -> bool:
+    """Whether the image's dockerd is older than MARKS_SINCE; no if its version is not known."""
+    versions = (subject.packages.get(name, "") for name in DOCKERS)
+    majors = [int(found[1]) for version in versions if (found := MAJOR.match(version))]
+    return bool(majors) and max(majors) < MARKS_SINCE
+
+
+def read_containerd(root: Root) -> SettingsFile:
+    return read_toml(root, CONTAINERD)

@@ -4,14 +4,20 @@
 from __future__ import annotations
 
 import posixpath
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from imagebuilder.decode import parse_json
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.containers import CONTAINERD, DAEMON, OLD_NAMES, has_no_cri, toml_of
+from imagebuilder.proof.reading.containers import (
+    CONTAINERD,
+    DAEMON,
+    OLD_NAMES,
+    has_no_cri,
+    read_containerd,
+    read_daemon,
+)
+from imagebuilder.proof.reading.documents import read_toml
 from imagebuilder.proof.reading.units import FOLDERS, Unit, find_program, find_unit
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.start import IN_IMAGE
@@ -28,7 +34,7 @@ BUILT_IN = frozenset(("runc", "io.containerd.runc.v2"))
 TOOLKIT, CLI, NO_CGROUPS = (
     "/etc/nvidia-container-runtime/config.toml", "nvidia-container-cli", "no-cgroups",
 )  # fmt: skip
-KUBELET = "kubelet.service"
+KUBELET, ENGINE = "kubelet.service", "containerd.service"
 # Specifications of devices for containers (Container Device Interface, "CDI JSON Specification").
 DEVICES = ("/etc/cdi/*.json", "/etc/cdi/*.yaml")
 # Those that read it.
@@ -45,28 +51,24 @@ def prove_containers(subject: Subject) -> Iterator[Finding]:
     root = subject.root
     docker = find_unit(root, DOCKER)
     if root.is_file(DAEMON):
-        yield from prove_daemon(root, docker)
+        yield from prove_daemon(subject, docker)
     if root.is_file(TOOLKIT) and docker:
         yield from prove_toolkit(root)
     if root.is_file(CONTAINERD):
         yield from prove_names(root)
-        if find_unit(root, KUBELET):
-            yield from prove_cri(root)
+        yield from prove_cri(root)
     for path in (path for pattern in DEVICES for path in root.glob(pattern)):
         yield from prove_devices(root, path)
 
 
-def prove_daemon(root: Root, docker: Unit | None) -> Iterator[Finding]:
+def prove_daemon(subject: Subject, docker: Unit | None) -> Iterator[Finding]:
     """Faults of daemon.json with which dockerd does not start."""
-    try:
-        settings = parse_json(root.text(DAEMON) or "{}", DAEMON)
-    except InputError as error:
-        what = f"dockerd does not start: {DAEMON} {error.faults[0].what}"
-        where = Evidence(DAEMON, said=error.faults[0].where)
-        yield SAY.fault(what, where, hint="correct it: dockerd --validate")
+    root, read = subject.root, read_daemon(subject)
+    if read.problem:
+        what = f"dockerd does not start: {DAEMON} {read.problem}"
+        yield SAY.fault(what, read.evidence, hint="correct it: dockerd --validate")
         return
-    if not isinstance(settings, dict):
-        return
+    settings = read.values
     words = [w for line in docker.every("ExecStart") for w in line.split()] if docker else []
     for key in settings:
         options = SHORT.get(key, (f"--{key}",))
@@ -92,12 +94,12 @@ def prove_daemon(root: Root, docker: Unit | None) -> Iterator[Finding]:
 
 def prove_toolkit(root: Root) -> Iterator[Finding]:
     """A fault of NVIDIA's toolkit if it leaves devices to a Docker that nobody tells of them."""
-    try:
-        settings = tomllib.loads(root.text(TOOLKIT))
-    except (ValueError, RecursionError) as error:  # also of a number with too many digits
-        what = f"no container gets a card: {TOOLKIT} is not valid TOML ({error})"
+    read = read_toml(root, TOOLKIT)
+    if read.problem:
+        what = f"no container gets a card: {TOOLKIT} {read.problem}"
         yield SAY.fault(what, Evidence(TOOLKIT), hint="write it with nvidia-ctk config")
         return
+    settings = read.values
     cli = settings.get(CLI)
     if isinstance(cli, dict) and cli.get(NO_CGROUPS) is True:
         what = f"Docker's containers may not open the card: {NO_CGROUPS} of {TOOLKIT} is for "
@@ -113,14 +115,15 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
 
 
 def prove_cri(root: Root) -> Iterator[Finding]:
-    """A fault of containerd without the part that the kubelet asks, as Docker's package sets it."""
-    try:
-        settings = tomllib.loads(root.text(CONTAINERD))
-    except (ValueError, RecursionError) as error:
-        what = f"containerd does not start: {CONTAINERD} is not valid TOML ({error})"
+    """Faults of containerd: with settings that it refuses, and without the part that the kubelet
+    asks, as Docker's package sets it.
+    """
+    read = read_containerd(root)
+    has_kubelet = find_unit(root, KUBELET) is not None
+    if read.problem and (has_kubelet or find_unit(root, ENGINE)):
+        what = f"containerd does not start: {CONTAINERD} {read.problem}"
         yield SAY.fault(what, Evidence(CONTAINERD), hint="generate it: containerd config default")
-        return
-    if has_no_cri(settings):
+    elif has_kubelet and has_no_cri(read.values):
         what = f"the kubelet finds no runtime: disabled_plugins of {CONTAINERD} contains cri"
         evidence = Evidence(CONTAINERD, symbol="disabled_plugins")
         yield SAY.fault(what, evidence, hint="remove it from that list")
@@ -128,7 +131,7 @@ def prove_cri(root: Root) -> Iterator[Finding]:
 
 def prove_names(root: Root) -> Iterator[Finding]:
     """A warning about the names that containerd's plugins had before version 3 of its file."""
-    settings = toml_of(root, CONTAINERD)
+    settings = read_containerd(root).values
     plugins, version = settings.get("plugins"), settings.get("version")
     old = [name for name in plugins if name in OLD_NAMES] if isinstance(plugins, dict) else []
     if isinstance(version, int) and version > 2 and old:

@@ -11,6 +11,7 @@ from imagebuilder.proof.reading.systemd import read_startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.characters import prove_characters
+from imagebuilder.proof.system.files.documents import prove_documents
 from imagebuilder.proof.system.files.named import prove_named_files
 from imagebuilder.proof.system.files.needed import prove_extensions, prove_files
 from imagebuilder.proof.system.files.udev_rules import prove_udev_rules
@@ -70,6 +71,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_read(subject, startup)
     yield from prove_namesakes(subject, startup)
     yield from prove_characters(subject)
+    yield from prove_documents(subject)
     yield from prove_sections(subject)
     yield from prove_keys(subject)
     yield from prove_dry_runs(subject)

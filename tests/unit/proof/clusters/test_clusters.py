@@ -216,3 +216,53 @@ def test_two_programs_that_set_the_clock(tmp_path: Path) -> None:
         assert [each.level for each in found] == [Level.WARNING] * many
     alone = Startup(frozenset((chrony.name,)), {}, {chrony.name: chrony}, ())
     assert list(prove_clocks(subject(tmp_path), alone)) == []
+
+
+SWAP: dict[str, Content] = {"/etc/fstab": "/dev/sda2 none swap sw 0 0\n"}
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "text"),
+    [
+        (RUN_KUBELET, KUBELET, "failSwapOn: [false\n"),
+        (RUN_KUBELET, KUBELET, b"# K\xf6ln\nfailSwapOn: false\n"),
+        (RUN_KUBELET, KUBELET, "- failSwapOn: false\n"),
+        (RUN_KUBELET, KUBELET, "failSwapOn: false\nfailSwapOn: false\n"),
+        ("/usr/bin/k3s agent", K3S, "with-node-id: {true\n"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_not_those_of_an_empty_file(
+    command: str, path: str, text: Content, tmp_path: Path
+) -> None:
+    said = said_of(tmp_path, command, {path: text, **SWAP}, {})
+    (found,) = [what for _, what in said if path in what]
+    assert "not start: " in found
+    assert not any("the node swaps" in what or "is lost" in what for _, what in said)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n"])
+def test_settings_that_say_nothing_are_the_defaults(text: str, tmp_path: Path) -> None:
+    said = said_of(tmp_path, RUN_KUBELET, {KUBELET: text, **SWAP}, {})
+    assert any("the node swaps" in what for _, what in said)
+
+
+@pytest.mark.parametrize(
+    ("command", "path"), [("/usr/bin/dockerd", DOCKER), ("/usr/bin/containerd", CONTAINERD)]
+)
+def test_where_an_engine_keeps_layers_is_not_guessed(
+    command: str, path: str, tmp_path: Path
+) -> None:
+    assert said_of(tmp_path, command, {path: b"\xff["}, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ClusterName=a\nNodeName n1 CPUs\n", 'slurm.conf has a line without "="'),
+        ("ClusterName=a\nNodeName=n1 \\\n  CPUs=8\nInclude /etc/slurm/more.conf # x\n", ""),
+    ],
+)
+def test_lines_that_slurm_cannot_parse(text: str, said: str, tmp_path: Path) -> None:
+    found = said_of(tmp_path, "/usr/sbin/slurmd -D", {"/etc/slurm/slurm.conf": text}, {})
+    assert [what for _, what in found if "line without" in what and said in what] or not said
+    assert bool(said) == any("line without" in what for _, what in found)

@@ -33,7 +33,8 @@ def told(root: Path, files: dict[str, Content]) -> list[str]:
         ({"runtimes": {"own": {"path": "/usr/bin/own"}}, "default-runtime": "own"}, ""),
         ({"runtimes": {"own": {"path": "own"}}}, ""),
         ({"data-root": "/models/docker", "default-runtime": "runc"}, ""),
-        ([], ""),
+        ([], "is not a mapping of names to values"),
+        (None, ""),
     ],
 )
 def test_what_dockerd_does_not_accept(settings: Any, why: str, tmp_path: Path) -> None:  # noqa: ANN401
@@ -45,6 +46,40 @@ def test_settings_that_are_no_json(tmp_path: Path) -> None:
     (found,) = told(tmp_path, {DAEMON: '{"hosts": [],}'})
     assert found.startswith("dockerd does not start: /etc/docker/daemon.json is damaged: not JSON")
     assert told(tmp_path, {DAEMON: ""}) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "version", "why"),
+    [
+        # dockerd takes the mark of UTF-8 and of UTF-16, and a file with blanks alone.
+        (b'\xef\xbb\xbf{"debug": true}', "", ""),
+        ('\ufeff{"debug": true}'.encode("utf-16-le"), "", ""),
+        ('\ufeff{"debug": true}'.encode("utf-16-be"), "5:27.5.1-1~debian.13~trixie", ""),
+        (b" \n\t\n", "", ""),
+        (b"\xef\xbb\xbf\n", "", ""),
+        # 20.10 said "invalid character" and EOF.
+        (b'\xef\xbb\xbf{"debug": true}', "20.10.24+dfsg1-1+deb12u1", "begins with a byte order"),
+        (b"\n", "20.10.24+dfsg1-1+deb12u1", "is empty"),
+        # Text of Latin-1, in a string too; a decoder that replaces it takes it for valid.
+        (b'{"labels": ["site=K\xf6ln"]}', "", "is not UTF-8 text"),
+        ('{"debug": true}'.encode("utf-16-le"), "", "is damaged: not JSON"),
+        (b'{"debug": true}\n{"debug": true}\n', "", "is damaged: not JSON"),
+    ],
+)
+def test_texts_of_dockerd(content: bytes, version: str, why: str, tmp_path: Path) -> None:
+    given = subject(make_tree(tmp_path, {UNIT: START, DAEMON: content}))
+    given.__dict__["packages"] = {"docker.io": version} if version else {}
+    found = faults(prove_containers(given))
+    assert [f"dockerd does not start: {DAEMON} {why}" in what for what in found] == (
+        [True] if why else []
+    )
+
+
+def test_settings_of_containerd_that_it_refuses(tmp_path: Path) -> None:
+    unit: dict[str, Content] = {"/usr/lib/systemd/system/containerd.service": "[Service]\n"}
+    for content in (b"[plugins\n", b'root = "/K\xf6ln"\n'):
+        (found,) = told(tmp_path, {"/etc/containerd/config.toml": content, **unit})
+        assert found.startswith("containerd does not start: /etc/containerd/config.toml is not")
 
 
 def test_containers_as_root_with_a_setting_for_those_without(tmp_path: Path) -> None:
