@@ -24,6 +24,7 @@ from pathlib import Path
 
 from imagebuilder.errors import FullError
 from imagebuilder.locks import take_lock
+from imagebuilder.plain import open_plain
 from imagebuilder.trusted import make_new
 
 AT_FDCWD = -100
@@ -64,13 +65,10 @@ def filling(folder: Path, hint: str, what: str = "no space left") -> Iterator[No
 def plain_file(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]:
     """A file that is open for reading; `follow` is whether a symlink at `path` is followed.
 
-    Raises OSError, also for what is no file: whoever opens a pipe waits for somebody to write.
+    Raises OSError, also for what is no file (open_plain()).
     """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    descriptor = open_plain(path, os.O_RDONLY if follow else os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.ENXIO, "Is not a file", os.fspath(path))
         yield stream
 
 
@@ -335,7 +333,7 @@ def open_alone(path: Path) -> int:
             found = path.lstat()
             if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
                 path.unlink()  # not ours: writing into it would change something else
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             take_lock(descriptor, wait=True)
             if is_at(descriptor, path):

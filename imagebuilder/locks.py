@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from imagebuilder.plain import open_plain
 from imagebuilder.rights import check_writable
 
 HELD = Path("/proc/locks")
@@ -27,12 +28,11 @@ def file_lock(
     """Hold the lock `path`, a file that is made when missing, and closed to others.
 
     `waiting` is called if another process has it; it may raise instead of waiting.  Raises
-    RootError if we may not make the file.
+    RootError if we may not make the file, OSError if it is no file.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except PermissionError:
         check_writable(path.parent)
         raise

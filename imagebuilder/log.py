@@ -12,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from imagebuilder.files import set_aside
+from imagebuilder.plain import open_plain
 from imagebuilder.untrusted import clean
 
 MOST_BYTES = 8_000_000  # of a log; the rotated one has as much
 MOST_HEAD, MOST_TAIL = 32 << 20, 4 << 20  # bytes of what one program prints
 MOST_LINE = 4096  # characters of a line
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 QUIET = 600.0  # seconds without a loss until the next one is reported
 
 
@@ -27,7 +29,7 @@ class CutLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self.file = path.open("ab", buffering=0)
+        self.file = os.fdopen(open_plain(path, APPEND), "ab", buffering=0)
         self.room = MOST_HEAD
         self.end = bytearray()
         self.left_out = 0
@@ -118,8 +120,7 @@ class Log:
     def open(self) -> None:
         """Open the file to append.  Raises OSError."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        self.file = os.open(self.path, flags, 0o644)
+        self.file = open_plain(self.path, APPEND | os.O_NOFOLLOW)
         self.size = os.fstat(self.file).st_size
 
     def close(self) -> None:
@@ -153,7 +154,7 @@ class Tail:
         lines: list[bytes] = []
         for path in (self.path.with_name(f"{self.path.name}.1"), self.path):
             try:
-                stream = path.open("rb")
+                stream = os.fdopen(open_plain(path, os.O_RDONLY), "rb")
             except FileNotFoundError:
                 continue
             with stream:

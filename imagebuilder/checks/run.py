@@ -18,6 +18,7 @@ from imagebuilder.checks.reach import BOOT, CHECK, FAULT, LOST, STATIC, Reach
 from imagebuilder.decode import decode_box, encode_box, parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError, WorkError
+from imagebuilder.files import read_text
 from imagebuilder.process import Word, end_children, run
 from imagebuilder.report.types import Check, Outcome
 from imagebuilder.sandbox.lasting import staying
@@ -180,7 +181,7 @@ def checks_of(runs: Sequence[PytestRun], kind: str, selection: str) -> tuple[Che
         raise InputError.of(faults)
     for each in runs:
         if each.status == USAGE:
-            lines = each.log.read_text().splitlines()
+            lines = read_text(each.log).splitlines()
             errors = [line for line in lines if line.startswith("ERROR: ")]
             what = errors[-1].removeprefix("ERROR: ") if errors else "pytest rejects its options"
             raise InputError(what, hint="-k takes words with and, or, not: pytest --help")

@@ -16,6 +16,7 @@ from pathlib import Path
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
 from imagebuilder.families.protocol import Family
+from imagebuilder.files import read_plain
 from imagebuilder.root import follow_links
 from imagebuilder.store.repository import Store
 from imagebuilder.ui import format_size
@@ -205,7 +206,7 @@ def lines_of(path: Path) -> list[str] | None:
     """The lines of a small text; None of anything else."""
     if path.stat().st_size > MOST_TEXT:
         return None
-    content = path.read_bytes()
+    content = read_plain(path)
     try:
         return None if b"\0" in content else content.decode().splitlines(keepends=True)
     except UnicodeDecodeError:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from imagebuilder.errors import InputError
+from imagebuilder.files import read_text
 from imagebuilder.folders import matching
 from imagebuilder.image.types import read_image
 from imagebuilder.locks import file_lock
@@ -51,7 +52,7 @@ def run_failed_shell(settings: Settings, name: str, command: str, *, network: bo
             f"no failed build {name} was kept",
             hint=f"there are: {', '.join(there)}" if there else "use build --keep-failed",
         )
-    lowers = kept.read_text().split()
+    lowers = read_text(kept).split()
     env = (("TERM", terminal_of([place / lower for lower in lowers])),)
     upper = f"look-{os.getpid()}"
     sandbox = Sandbox(place, tuple(lowers), upper, 0, network=network, env=env)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from imagebuilder.answers import answered, pieces_of
 from imagebuilder.digest import digest_of_file
-from imagebuilder.files import keep_file
+from imagebuilder.files import keep_file, read_text
 from imagebuilder.folders import paths_below
 from imagebuilder.lock.patience import Pace
 from imagebuilder.lock.types import LockedWheel
@@ -39,7 +39,7 @@ def pip_folder(folder: Path) -> Iterator[Path]:
 
 def keep_partial(work: Path) -> None:
     """Remove pip's folder `work`, but keep the partial wheels in it beside it."""
-    log = (work / LOG).read_text(errors="replace") if (work / LOG).exists() else ""
+    log = read_text(work / LOG) if (work / LOG).exists() else ""
     for path in [path for path in paths_below(work) if path.suffix == ".whl"]:
         part, url = partial(work.parent, path.name), find_url(log, path.name)
         if url and path.stat().st_size > size_of(part):
@@ -91,7 +91,7 @@ def continue_wheels(folder: Path, wheels: Sequence[LockedWheel], pace: Pace) -> 
         before = -1
         while before < size_of(part) < wheel.size:
             before = size_of(part)
-            fetch_rest(url.read_text(), part, pace)
+            fetch_rest(read_text(url), part, pace)
         if size_of(part) >= wheel.size:
             if digest_of_file(part) == wheel.sha256:
                 keep_file(part, folder / wheel.filename)

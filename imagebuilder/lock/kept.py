@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_bytes
-from imagebuilder.files import Content
+from imagebuilder.files import Content, read_text
 
 CONTROL, NAMES = ".control", ".names"
 ALIAS = re.compile(rb"^Alias[ \t]*=(.*)", re.M)
@@ -54,7 +54,7 @@ def kept(package: Path, suffix: str, text: str) -> Content:
 def find_kept(path: Path) -> str | None:
     """The text in a cache file; None if it is missing or does not match its digest."""
     try:
-        digest, _, text = path.read_text(errors="replace").partition("\n")
+        digest, _, text = read_text(path).partition("\n")
     except OSError:
         return None
     return text if digest == digest_of_bytes(text.encode()) else None

@@ -16,6 +16,7 @@ from typing import Protocol
 from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
 from imagebuilder.lock.file import load_lock
+from imagebuilder.log import APPEND
 from imagebuilder.nightly.clock import clock_warnings
 from imagebuilder.nightly.commit import commit_locks
 from imagebuilder.nightly.context import Attempt, Boot, Nightly
@@ -43,6 +44,7 @@ from imagebuilder.nightly.types import (
 from imagebuilder.nightly.upstream import Upstream
 from imagebuilder.nodes.references import find_version
 from imagebuilder.pipeline import mirrors_of
+from imagebuilder.plain import open_plain
 from imagebuilder.report.types import Report
 from imagebuilder.rights import check_root
 from imagebuilder.settings import Settings
@@ -308,7 +310,7 @@ def write_log(nightly: Nightly, profile: str, text: str) -> str:
     """
     path = nightly.beside(profile, "log")
     try:
-        with path.open("a") as log:
+        with os.fdopen(open_plain(path, APPEND), "a") as log:
             log.write(f"{text}\n")
     except OSError:
         return ""

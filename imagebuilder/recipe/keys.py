@@ -13,6 +13,7 @@ from pathlib import Path
 from imagebuilder import process
 from imagebuilder.errors import Fault
 from imagebuilder.files import read_plain
+from imagebuilder.plain import is_special
 from imagebuilder.recipe.positions import Document
 from imagebuilder.recipe.validate import quote
 
@@ -63,7 +64,8 @@ def load_site_keys(
         if path.is_file():
             keys.extend(load_key_file(path, faults))
         else:
-            faults.append(site.fault(("ssh-keys", index), f"the file {path} does not exist"))
+            what = "is not a file" if is_special(path) else "does not exist"
+            faults.append(site.fault(("ssh-keys", index), f"the file {path} {what}"))
     return keys
 
 

@@ -10,7 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from imagebuilder.errors import Fault
-from imagebuilder.files import read_plain
+from imagebuilder.files import plain_file, read_plain
+from imagebuilder.plain import is_special
 from imagebuilder.recipe.model import OverlayFile
 from imagebuilder.recipe.positions import Document, KeyPath
 from imagebuilder.recipe.render import Scope
@@ -35,7 +36,7 @@ class Part:
 
 def check_runs(scope: Scope, path: KeyPath, named: str, found: Path) -> bool:
     """Whether the kernel would run it: it is executable or has an interpreter line."""
-    with found.open("rb") as stream:
+    with plain_file(found) as stream:
         said = stream.read(2)
     if said != b"#!" and not found.stat().st_mode & stat.S_IXUSR:
         what = f"{named} is not executable and has no #! line"
@@ -99,6 +100,8 @@ def find_inside(
         beside = found.parent.iterdir() if found.parent.is_dir() else ()
         files = (p for p in beside if p.is_file() and not p.is_symlink())
         near = suggest(written, (str(path.relative_to(part.folder)) for path in files))
-        scope.fault(path, f"no file {part.shown}/{written}", hint or near)
+        shown = f"{part.shown}/{written}"
+        what = f"{shown} is not a file" if is_special(found) else f"no file {shown}"
+        scope.fault(path, what, hint or near)
         return None
     return found

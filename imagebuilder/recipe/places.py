@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.plain import is_special
 from imagebuilder.recipe.keys import certificate_problem
 from imagebuilder.recipe.model import SiteSourceModel
 from imagebuilder.recipe.part import Part
@@ -55,7 +56,8 @@ def key_faults(
     document: Document, path: KeyPath, place: SiteSourceModel, key: Path
 ) -> Iterator[Fault]:
     if not key.is_file():
-        yield document.fault((*path, "key"), f"the file {key} does not exist")
+        what = "is not a file" if is_special(key) else "does not exist"
+        yield document.fault((*path, "key"), f"the file {key} {what}")
     elif problem := certificate_problem(key, str(key), place.fingerprints, "its owner"):
         wrong, what, hint = problem
         yield document.fault((*path, wrong), what, hint)

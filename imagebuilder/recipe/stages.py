@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from imagebuilder.digest import Json, digest_of_file
+from imagebuilder.plain import is_special
 from imagebuilder.recipe.model_stages import (
     AnsibleModel,
     BuildModel,
@@ -149,7 +150,9 @@ def find_playbook(part: Part, scope: Scope, path: KeyPath, model: AnsibleModel) 
         return find_inside(part, scope, path, written)
     found = Path(written).expanduser()
     if not found.is_file():
-        scope.fault(path, f"no file {quote(written)}", "an absolute path refers to this builder")
+        name = quote(written)
+        what = f"{name} is not a file" if is_special(found) else f"no file {name}"
+        scope.fault(path, what, "an absolute path refers to this builder")
         return None
     return found
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from imagebuilder.decode import decode_box, find_object, read_object
-from imagebuilder.files import make_folder, write_file
+from imagebuilder.files import make_folder, read_plain, write_file
 
 # The layers of a build that did not end stay so long.
 UNFINISHED_DAYS = 30
@@ -77,7 +77,7 @@ def unfinished(state: Path, profile: str, layers: Collection[str]) -> Iterator[N
     content = json.dumps({"layers": sorted(layers)}).encode()
     write_file(note, content)
     yield
-    if note.exists() and note.read_bytes() == content:  # not that of a build beside this one
+    if note.exists() and read_plain(note) == content:  # not that of a build beside this one
         note.unlink()
 
 

@@ -30,6 +30,7 @@ from imagebuilder.files import (
 )
 from imagebuilder.folders import date_last, matching, paths_below
 from imagebuilder.locks import file_lock
+from imagebuilder.plain import check_plain
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.validate import suggest
 from imagebuilder.rights import check_enterable
@@ -46,6 +47,7 @@ IMAGES = "image"
 # How the names begin that ostree gives to refs which it is writing, and leaves when it is killed.
 UNFINISHED = "tmp."
 # What ostree does with any number of objects.
+OPENS_REFS = frozenset(("commit", "pull-local", "prune", "refs"))
 OPENS_MANY = frozenset(("checkout", "commit", "ls", "pull-local", "show"))
 
 
@@ -91,16 +93,28 @@ class Store:
 
         Raises WorkError.
         """
+        check_plain(self.path / CONFIG)
+        if verb in OPENS_REFS:
+            self.check_names()
         if verb in OPENS_MANY:
             check_objects(self.path)
         return run(["ostree", verb, f"--repo={self.path}", *words]).stdout.removesuffix("\n")
 
+    def check_names(self) -> None:
+        """Raise OSError for a ref that is not a file: the program waits for what it reads."""
+        for path in paths_below(self.path / "refs"):
+            if path.is_symlink() or not path.is_dir():
+                check_plain(path)
+
     def refs(self, kind: str) -> dict[str, str]:
-        """Refs below `kind`, without that word, with their commits.  Raises HostError."""
+        """Refs below `kind`, without that word, with their commits.  Raises HostError, OSError."""
         check_enterable(self.path)
         # Refs are files (ostree's documented layout): reading them costs nothing, a process 10 ms.
         top = self.path / "refs" / "heads" / kind
-        files = (path for path in paths_below(top) if path.is_file())
+        paths = [path for path in paths_below(top) if path.is_symlink() or not path.is_dir()]
+        for path in paths:
+            check_plain(path)
+        files = (path for path in paths if path.is_file())
         found = sorted(path for path in files if not path.name.startswith(UNFINISHED))
         return {os.fspath(p.relative_to(top)): p.read_text().strip() for p in found}
 

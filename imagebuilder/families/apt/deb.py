@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from imagebuilder.errors import WorkError
+from imagebuilder.files import plain_file
 from imagebuilder.lock.kept import Names, aliases_in
 from imagebuilder.process import run
 
@@ -118,7 +119,7 @@ def open_member(deb: Path, name: str) -> Iterator[tarfile.TarFile]:
     Raises WorkError if the file is not a package.
     """
     try:
-        with deb.open("rb") as stream:
+        with plain_file(deb) as stream:
             kind, size = find_member(stream, f"{name}.tar")
             if kind in KNOWN:
                 with tarfile.open(fileobj=DebMember(stream, size), mode="r|*") as archive:

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.families.apt.deb822 import parse_stanzas
+from imagebuilder.files import read_text
 from imagebuilder.recipe.types import Source
 
 SNAPSHOT = "{snapshot}"
@@ -108,9 +109,9 @@ def host_entries(apt_root: Path) -> Iterator[HostEntry]:
     parts = apt_root / "sources.list.d"
     for path in (apt_root / "sources.list", *sorted(parts.glob("*.list"))):
         if path.is_file():
-            yield from one_line_entries(path.read_text(errors="replace"))
+            yield from one_line_entries(read_text(path))
     for path in sorted(parts.glob("*.sources")):
-        yield from deb822_entries(path.read_text(errors="replace"))
+        yield from deb822_entries(read_text(path))
 
 
 def one_line_entries(text: str) -> Iterator[HostEntry]:

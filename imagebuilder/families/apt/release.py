@@ -15,6 +15,7 @@ from imagebuilder.digest import digest_of_bytes
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.families.apt.apt import Apt
 from imagebuilder.families.apt.deb822 import parse_release
+from imagebuilder.files import read_plain
 from imagebuilder.recipe.types import ExpiredRelease, Source
 from imagebuilder.ui import format_count
 
@@ -91,7 +92,7 @@ def read_release(source: Source, suite: str, prefix: str) -> Release:
     for ending in ("InRelease", "Release"):
         path = Path(prefix + ending)
         if path.exists():
-            content = path.read_bytes()
+            content = read_plain(path)
             fields = parse_release(content.decode(errors="replace"))
             return Release(source, suite, fields, digest_of_bytes(content))
     raise WorkError(f"apt did not keep a Release file of {suite}", where=f"source {source.id}")

@@ -23,6 +23,7 @@ from imagebuilder.families.apt.release import (
     release_folder,
     tell_places,
 )
+from imagebuilder.files import read_text
 from imagebuilder.lock.patience import PATIENCE, Patience, SlowError, paced
 from imagebuilder.process import Completed
 from imagebuilder.recipe.types import Source
@@ -156,7 +157,7 @@ def expired_by_apt(apt: Apt, match: re.Match[str]) -> Fault:
         for suite in source.suites:
             if release_folder(address, suite) == folder:
                 kept = apt.lists / "partial" / list_name(uri)
-                fields = parse_release(kept.read_text()) if kept.exists() else {}
+                fields = parse_release(read_text(kept)) if kept.exists() else {}
                 ended = parse_date(fields.get("Valid-Until", "")) or ended
                 return expired(source, suite, late, ended)
     return Fault(uri, f"Release file expired {format_count(late, 'day')} ago")

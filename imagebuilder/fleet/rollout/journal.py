@@ -20,12 +20,14 @@ from imagebuilder.files import make_folder, move_away, read_text, write_file
 from imagebuilder.fleet.rollout.machine import aborted, paused
 from imagebuilder.fleet.rollout.types import ROLLOUT, LiveRollout, Rollout
 from imagebuilder.locks import file_lock, is_locked
+from imagebuilder.plain import open_plain
 from imagebuilder.publish.journal import find_person
 from imagebuilder.tree import Tree
 
 PAUSE, ABORT = "pause", "abort"
 LOOKS = 20
 MOMENT = 0.1  # seconds; who checks whether a roll-out runs has its lock for much less
+REPLACE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 def find_rollout(tree: Tree, profile: str) -> Rollout | None:
@@ -89,7 +91,8 @@ def rolling_out(tree: Tree, profile: str) -> Iterator[None]:
 
     with file_lock(path, waiting=refuse):
         since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-        with runner_file(tree, profile).open("w") as file:  # a power cut is to leave it too
+        descriptor = open_plain(runner_file(tree, profile), REPLACE)
+        with os.fdopen(descriptor, "w") as file:  # a power cut is to leave it too
             file.write(f"{find_person(os.environ)}, process {os.getpid()}, since {since}\n")
             file.flush()
             os.fsync(file.fileno())

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one way to open what must be a file: never waits for a pipe, a socket or a device.
+
+Whoever opens a pipe waits for somebody at its other end, and a device may never end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+NO_FILE = "Is not a file"
+
+
+def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
+    """A descriptor of a file.  Raises OSError, also for what is no file."""
+    try:
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # of a socket, and of a pipe that nobody reads
+            raise OSError(errno.ENXIO, NO_FILE, os.fspath(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ENXIO, NO_FILE, os.fspath(path))
+    return descriptor
+
+
+def is_special(path: Path) -> bool:
+    """Whether there is a pipe, a socket or a device."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def check_plain(path: Path) -> None:
+    """Raise OSError if there is something else than a file, before a program opens it."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.ENXIO, NO_FILE, os.fspath(path))
