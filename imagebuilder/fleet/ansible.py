@@ -71,19 +71,21 @@ def host_vars(tree: Tree, node: Node, address: str) -> dict[str, Json]:
         "ansible_user": node.login,
         "ansible_ssh_common_args": shlex.join(option_words(options)),
         "ansible_python_interpreter": "/usr/bin/python3",
-        "ansible_control_path": control_path(node),
+        "ansible_control_path": control_path(node, address),
         "imagebuilder_profile": node.profile,
         "imagebuilder_group": node.group,
     }
     return {**found, "ansible_host": address} if address else found
 
 
-def control_path(node: Node) -> str:
+def control_path(node: Node, address: str) -> str:
     """Where Ansible keeps a connection to a node open: not where it would for another inventory,
     which may have checked no host key.
+
+    As short as Ansible's own name: the path of a socket has about 100 bytes (unix(7)).
     """
-    name = hashlib.sha256(node.name.encode()).hexdigest()[:8]
-    return f"%(directory)s/ib-{name}-%%C"
+    words = f"imagebuilder {node.name} {node.login} {address}"
+    return f"%(directory)s/{hashlib.sha256(words.encode()).hexdigest()[:10]}"
 
 
 @contextmanager

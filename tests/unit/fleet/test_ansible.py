@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 from collections.abc import Mapping
@@ -85,4 +86,9 @@ def test_no_connection_of_another_inventory_is_used(
     said = (tmp_path / "said").read_text().splitlines()
     found = {line for line in said if line.startswith("controlpath ")}
     assert len(found) == 2, lines
-    assert all("/cp/ib-" in line for line in found)
+    # Where Ansible would keep it by itself.
+    address = [*dict.fromkeys(line for line in said if line.startswith("hostname "))]
+    assert address == [f"hostname {NODE.address}"]
+    usual = hashlib.sha1(f"{NODE.address}-None-{NODE.login}".encode()).hexdigest()[:10]
+    assert not [line for line in found if line.endswith(usual)]
+    assert all(len(line.rpartition("/")[2]) == 10 for line in found)
