@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.config import is_true
 from imagebuilder.proof.reading.modprobe import requested
+from imagebuilder.proof.reading.nodes import NPU, find_family
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.site import SiteService, services_of
 from imagebuilder.proof.reading.systemd import Startup, said_in
 from imagebuilder.proof.reading.units import default_memlock
+from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
@@ -36,6 +39,11 @@ FIRST = {"/dev/dri/renderD": 128}
 # What AutoDetect= asks for cards, and the PCI vendor of those.
 DETECTED = {"nvml": "10de", "nvidia": "10de", "rsmi": "1002", "oneapi": "8086"}
 LEAST_MIB = 2048
+# What cgroup.conf restricts, and the plugin that does so (cgroup.conf(5), "Task/cgroup Plugin").
+CONSTRAINS = re.compile(r"^[ \t]*(Constrain(?:Cores|Devices|RAMSpace|SwapSpace))[ \t]*=[ \t]*yes\b",
+                        re.MULTILINE | re.IGNORECASE)  # fmt: skip
+CONSTRAINER = "task/cgroup"
+PAM = "/etc/pam.d/slurm"
 RDMA = re.compile(r"ib_uverbs|rdma_ucm|\w+_ib|irdma|bnxt_re|hns_roce\w*")
 
 
@@ -45,6 +53,7 @@ def prove_slurm(subject: Subject, startup: Startup) -> Iterator[Finding]:
             yield from prove_lines(subject.root, daemon, name)
         yield from prove_plugins(subject.root, daemon)
         yield from prove_hierarchy(subject, daemon)
+        yield from prove_constrained(subject.root, daemon)
         yield from prove_locked(subject, daemon)
         yield from prove_cards(subject.root, daemon)
         yield from prove_detection(subject, daemon)
@@ -96,17 +105,54 @@ def prove_hierarchy(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
         yield SAY.fault(what, where, hint="set CgroupPlugin=autodetect, or remove that line")
 
 
+def prove_constrained(root: Root, daemon: SiteService) -> Iterator[Finding]:
+    """A warning of limits in cgroup.conf(5) that nothing enforces without the plugin task/cgroup.
+
+    Versions of Slurm differ in the default of TaskPlugin=, so that only a line of it counts.
+    """
+    path, _ = read_slurm(root, "cgroup.conf")
+    told, settings = read_slurm(root, "slurm.conf")
+    plugins = settings.get("taskplugin", "")
+    keys = list(dict.fromkeys(CONSTRAINS.findall(root.text(path)))) if path else []
+    if keys and plugins and CONSTRAINER not in plugins.lower().split(","):
+        what = f"{some(keys)} of {path} {'has' if len(keys) == 1 else 'have'} no effect on jobs of "
+        what += f"{daemon.name}: {CONSTRAINER} enforces them, and {told} has TaskPlugin={plugins}"
+        if any(key.lower().endswith("devices") for key in keys):
+            what += "; a job can use cards that it did not ask for"
+        where = (Evidence(told, said=f"TaskPlugin={plugins}"), Evidence(path, said=" ".join(keys)))
+        hint = f"set TaskPlugin={CONSTRAINER},task/affinity, on the controller too"
+        yield SAY.warning(what, *where, hint=hint)
+
+
 def prove_locked(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
-    """A warning about jobs that get too little locked memory for RDMA from the daemon."""
+    """A warning about jobs that get too little locked memory from the daemon, for RDMA or for an
+    NPU, whose buffers are locked (amdxdna_gem_pin()).
+
+    Jobs inherit the daemon's limit (slurm.schedmd.com/faq.html, "memlock"); with UsePAM=,
+    pam_limits(8) sets theirs.
+    """
     limit = daemon.unit.last("LimitMEMLOCK") or default_memlock(subject.root) or MEMLOCK
-    named = (where for name, where in requested(subject) if RDMA.fullmatch(name))
-    loads = [where for where in named if where.path not in subject.shipped]
-    if loads and limit.isdecimal() and whole(limit) < 1 << 40:
-        what = f"jobs of {daemon.name} may lock {limit} bytes, too little for RDMA: limits.d "
+    settings = read_slurm(subject.root, "slurm.conf")[1]
+    has_pam = is_true(settings.get("usepam", "")) and subject.root.is_file(PAM)
+    if has_pam or not limit.isdecimal() or whole(limit) >= 1 << 40:
+        return
+    for why, loads in [*locking(subject)][:1]:
+        what = f"jobs of {daemon.name} may lock {limit} bytes, too little for {why}: limits.d "
         what += "applies to logins, but jobs inherit the daemon's limit"
-        where = (said_in(subject.root, daemon.unit, "LimitMEMLOCK"), loads[0])
+        where = (said_in(subject.root, daemon.unit, "LimitMEMLOCK"), *loads)
         hint = f"set LimitMEMLOCK=infinity in a drop-in of {daemon.name}"
         yield SAY.warning(what, *where, hint=hint)
+
+
+def locking(subject: Subject) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
+    """What makes programs lock memory, and what says so."""
+    for name, where in requested(subject):
+        if RDMA.fullmatch(name) and where.path not in subject.shipped:
+            yield "RDMA", (where,)
+    npu = find_family(NPU)
+    for chip in subject.chips:
+        if npu and not set(npu.modules).isdisjoint(chip.modules):
+            yield "the NPU", ()
 
 
 def prove_detection(subject: Subject, daemon: SiteService) -> Iterator[Finding]:

@@ -10,10 +10,12 @@ import pytest
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.clusters.peers import prove_clocks
 from imagebuilder.proof.clusters.prove import prove_clusters
+from imagebuilder.proof.clusters.slurm import prove_slurm
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from tests.unit.proof.trees import Content, Sandbox, make_tree, subject
 
 GEFORCE = ("10de:2b85", "GeForce RTX 5090", "sm_120")
+NPU = ("1022:1502", "XDNA NPU", "")
 UNIT = "/etc/systemd/system/a.service"
 MODELS = "/dev/disk/by-label/models /models ext4 nofail 0 0\n"
 NFS = "10.0.0.1:/docker /srv/docker nfs4 nofail 0 0\n"
@@ -22,6 +24,7 @@ NVIDIA = "[plugins.'io.containerd.grpc.v1.cri'.containerd]\ndefault_runtime_name
 RUNC = "[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc.options]\nSystemdCgroup = "
 KUBELET, K3S = "/etc/kubelet.yaml", "/etc/rancher/k3s/config.yaml"
 RDMA: dict[str, Content] = {"/etc/modules-load.d/rdma.conf": "mlx5_ib\n"}
+CGROUP, SLURM = "/etc/slurm/cgroup.conf", "/etc/slurm/slurm.conf"
 RUN_KUBELET = f"/usr/bin/kubelet --config={KUBELET}"
 ENDPOINT = "containerRuntimeEndpoint: unix://"
 ENROOT = "ENROOT_DATA_PATH /tmp/enroot/user-$(id -u)\n"
@@ -100,6 +103,9 @@ WARNINGS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
      "it keeps layers in /var/lib/containerd"),
     ("/usr/bin/containerd", {CONTAINERD: 'root = "/data"\n'}, {}, "it keeps layers in /data"),
     ("/usr/sbin/slurmd -D", RDMA, {}, "may lock 8388608 bytes, too little for RDMA"),
+    ("/usr/sbin/slurmd -D", {CGROUP: "ConstrainDevices=yes\nConstrainCores=YES # both\n",
+                             SLURM: "AuthType=auth/slurm\nTaskPlugin=task/affinity\n"}, {},
+     "ConstrainDevices, ConstrainCores of /etc/slurm/cgroup.conf have no effect on jobs of "),
     ("/usr/sbin/slurmd -D", {"/etc/slurm/gres.conf": "Name=gpu File=/dev/nvidia[0-3]\n"}, {},
      "on a node with fewer than 4 cards"),
     ("/usr/sbin/slurmd -D", {"/etc/slurm/gres.conf": "Name=gpu File=/dev/dri/renderD129\n"}, {},
@@ -143,6 +149,15 @@ RIGHT: list[tuple[str, dict[str, Content], dict[str, str]]] = [
     ("/usr/sbin/slurmd -D", {"/etc/slurm/gres.conf": "Name=gpu File=/dev/nvidia0\n"}, {}),
     ("/usr/sbin/slurmd -D", {"/etc/slurm/gres.conf": "Name=gpu File=/dev/nvidia[,-]\n"}, {}),
     ("/usr/sbin/slurmd -D", {"/etc/slurm/cgroup.conf": "CgroupPlugin=autodetect\n"}, {}),
+    ("/usr/sbin/slurmd -D", {**RDMA, SLURM: "AuthType=auth/slurm\nUsePAM=1\n",
+                             "/etc/pam.d/slurm": "session required pam_limits.so\n"}, {}),
+    ("/usr/sbin/slurmd -D", {CGROUP: "ConstrainDevices=yes\n",
+                             SLURM: "AuthType=auth/slurm\nTaskPlugin=task/affinity,Task/cgroup\n"},
+     {}),
+    ("/usr/sbin/slurmd -D", {CGROUP: "#ConstrainDevices=yes\nConstrainCores=no\n",
+                             SLURM: "AuthType=auth/slurm\nTaskPlugin=task/affinity\n"}, {}),
+    ("/usr/sbin/slurmd -D", {CGROUP: "ConstrainDevices=yes\n", SLURM: "AuthType=auth/slurm\n"},
+     {}),
     (TRAIN, {}, {"Environment": "NCCL_SOCKET_IFNAME=^lo,docker0"}),
     (ALONE, {}, {"Environment": "NCCL_SOCKET_IFNAME=lo"}),
     (TRAIN, {}, {"RestrictAddressFamilies": "AF_UNIX AF_INET AF_NETLINK"}),
@@ -200,6 +215,19 @@ def test_what_works(
     command: str, files: dict[str, Content], values: dict[str, str], tmp_path: Path
 ) -> None:
     assert said_of(tmp_path, command, files, values) == []
+
+
+def test_jobs_on_a_node_with_an_npu(tmp_path: Path) -> None:
+    """What limits.d says is for logins, and an NPU's buffers are locked."""
+    for limit, many in (({}, 1), ({"LimitMEMLOCK": (str((1 << 64) - 1),)}, 0)):
+        values = {"Unit Load State": ("loaded",), **limit}
+        daemon = LoadedUnit("slurmd.service", (UNIT,), values, {"ExecStart": (("slurmd", "-D"),)})
+        startup = Startup(frozenset((daemon.name,)), {}, {daemon.name: daemon}, ())
+        for hardware in ([NPU], [GEFORCE]):
+            found = list(prove_slurm(subject(make_tree(tmp_path, {}), hardware=hardware), startup))
+            assert ["too little for the NPU" in each.what for each in found] == (
+                [True] * many if hardware == [NPU] else []
+            )
 
 
 def test_two_programs_that_set_the_clock(tmp_path: Path) -> None:
