@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading.addresses import host_of, is_loopback
-from imagebuilder.proof.reading.environment import INTERFACE, REMOVE
+from imagebuilder.proof.reading.environment import (
+    ADD_LOOPBACK,
+    INTERFACE,
+    REMOVE,
+    USES_LOOPBACK,
+    uses_loopback,
+)
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.site import SiteService, site_services
 from imagebuilder.proof.reading.systemd import SERVER_FAMILIES, Startup, address_families, said_in
@@ -25,6 +31,9 @@ MEETING_VARIABLES = ("MASTER_ADDR", "PET_RDZV_ENDPOINT", "PET_MASTER_ADDR", "RAY
 NODES = ("--nnodes", "--num-nodes", "--num_nodes")
 # Programs whose processes find each other by the NICs of their machines (getifaddrs(3)).
 LAUNCHERS = frozenset(("torchrun", "ray", "mpirun", "mpiexec", "deepspeed", "accelerate"))
+# Open MPI's, with the options that set one of its parameters: `--mca NAME VALUE`.
+MCA = ("--mca", "-mca", "--gmca", "-gmca")
+MPI = frozenset(("mpirun", "mpiexec"))
 NETLINK = "AF_NETLINK"
 # Options whose value is a number of cards: of each node, and of all nodes together.
 CARDS_OF_EACH = ("--nproc-per-node", "--nproc_per_node", "--num-gpus")
@@ -39,6 +48,8 @@ def prove_ranks(subject: Subject, startup: Startup) -> Iterator[Finding]:
             if meets := meeting_place(service):
                 yield from prove_names(service, *meets, names)
             yield from prove_loopback(service)
+        if spans(service) or service.program in MPI:
+            yield from prove_excluded(service)
             yield from prove_netlink(subject.root, service)
         yield from prove_cards(service)
         yield from prove_memory(subject.root, service)
@@ -92,6 +103,25 @@ def prove_loopback(service: SiteService) -> Iterator[Finding]:
             what = f"{name}={variable.value} keeps {service.name} from the other nodes: it only "
             what += "uses the loopback interface"
             yield SAY.fault(what, variable.evidence(name), hint=REMOVE)
+
+
+def prove_excluded(service: SiteService) -> Iterator[Finding]:
+    """A warning of interfaces to leave out without the loopback interface (uses_loopback()).
+
+    The question `services` says so of services that overlays declare.
+    """
+    if service.name in service.subject.expectations.units:
+        return
+    for name, variable in service.environment.items():
+        if uses_loopback(name, variable.value):
+            what = f"{name}={variable.value} of {service.name} {USES_LOOPBACK}"
+            yield SAY.warning(what, variable.evidence(name), hint=ADD_LOOPBACK)
+    for option, name, value in zip(
+        service.words, service.words[1:], service.words[2:], strict=False
+    ):
+        if option in MCA and service.program in MPI and uses_loopback(name, value):
+            what = f"{name} {value} of {service.name} {USES_LOOPBACK}"
+            yield SAY.warning(what, service.evidence, hint=ADD_LOOPBACK)
 
 
 def prove_netlink(root: Root, service: SiteService) -> Iterator[Finding]:

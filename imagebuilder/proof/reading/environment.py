@@ -19,6 +19,17 @@ SET = "systemd.setenv"
 REMOVE = "remove that variable where it is set"
 # Of Gloo, NCCL, RCCL, TensorPipe and UCX.
 INTERFACE = r"\w+_SOCKET_IFNAME|UCX_NET_DEVICES"
+# In the value of these, a list of interfaces to leave out begins with ^; those below only have one.
+EXCLUDING = re.compile(r"NCCL_SOCKET_IFNAME|NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME")
+EXCLUDED = re.compile(r"(OMPI_MCA_)?(btl|oob)_tcp_if_exclude")
+LOOPBACK = "lo"
+# What a finding says of those that do not leave out the loopback interface.
+USES_LOOPBACK = "does not exclude lo, as the default does: processes on several nodes connect to "
+USES_LOOPBACK += "127.0.0.1, and do not find each other"
+ADD_LOOPBACK = "add lo to that list, or remove it"
+# Files of NCCL (setEnvFile() of its src/misc/param.cc) and of Open MPI, with lines of NAME=VALUE.
+RUNTIME_FILES = ("/etc/nccl.conf", "/root/.nccl.conf", "/home/*/.nccl.conf",
+                 "/etc/openmpi/openmpi-mca-params.conf")  # fmt: skip
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 # Names of variables; systemd ignores lines with others (env_name_is_valid()).
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -88,6 +99,37 @@ def files_of(root: Root, unit: LoadedUnit) -> Iterator[str]:
     for value in unit.every("EnvironmentFile"):
         pattern = value.partition(" (")[0].removeprefix("-")
         yield from root.glob(pattern) if any(mark in pattern for mark in "*?[") else [pattern]
+
+
+def runtime_files(root: Root) -> Iterator[dict[str, Variable]]:
+    """What each file of NCCL and Open MPI sets for every program that computes with them."""
+    for path in (path for pattern in RUNTIME_FILES for path in root.glob(pattern)):
+        lines = (line.partition("=") for line in root.text(path).splitlines())
+        yield {
+            name.strip(): Variable(value.strip(), path)
+            for name, is_set, value in lines
+            if is_set and NAME.fullmatch(name.strip())
+        }
+
+
+def uses_loopback(name: str, value: str) -> bool:
+    """Whether a variable leaves out some interfaces, but not the loopback interface.
+
+    It replaces the default, which leaves that out: NCCL's is ^docker,lo (ncclFindInterfaces() of
+    its src/misc/socket.cc), where a name stands for all that begin with it, unless = is before it.
+    Open MPI's btl_tcp_if_exclude must contain lo (docs.open-mpi.org, "General Run-Time Support
+    Notes").
+    """
+    value = value.strip()
+    if EXCLUDED.fullmatch(name):
+        listed = value.split(",")
+        return bool(value) and not any(w == LOOPBACK or w.startswith("127.") for w in listed)
+    if not EXCLUDING.fullmatch(name) or not value.startswith("^"):
+        return False
+    listed = value.lstrip("^=").split(",")
+    if value.startswith("^="):
+        return LOOPBACK not in listed
+    return not any(word and LOOPBACK.startswith(word) for word in listed)
 
 
 def assignments(text: str) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,14 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.process import Completed
 from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.config import config_folders
-from imagebuilder.proof.reading.environment import INTERFACE, REMOVE, Environment
+from imagebuilder.proof.reading.environment import (
+    ADD_LOOPBACK,
+    INTERFACE,
+    REMOVE,
+    USES_LOOPBACK,
+    Environment,
+    uses_loopback,
+)
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.selectors import (
     EMULATIONS,
@@ -67,7 +74,8 @@ def prove_interfaces(
     subject: Subject, unit: str, environment: Environment, *, uses: bool = True
 ) -> Iterator[Finding]:
     """Faults of variables that name a NIC as the kernel does before udev names it, and warnings of
-    those that name an adapter for RDMA so.  `uses` is whether anything is known to read them.
+    those that name an adapter for RDMA so, or leave out interfaces, but not the loopback interface.
+    `uses` is whether anything is known to read them.
     """
     words = kernel_words(subject.cmdline)
     renames = not any(word.key == "net.ifnames" and word.value == "0" for word in words)
@@ -78,6 +86,9 @@ def prove_interfaces(
             what += "processes of an engine do not find each other"
             hint = "remove it, or list the NICs to exclude: ^lo,docker"
             yield (SAY.fault if uses else SAY.warning)(what, variable.evidence(name), hint=hint)
+        if uses_loopback(name, variable.value):
+            what = f"{name}={variable.value} of {unit} {USES_LOOPBACK}"
+            yield SAY.warning(what, variable.evidence(name), hint=ADD_LOOPBACK)
         is_old = fullmatch(ADAPTERS, name) and search(OLD_ADAPTERS, variable.value)
         if is_old and (renamed := search(RENAMING, rules)):
             what = f"{name}={variable.value} of {unit}: udev renames the adapters for RDMA "

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.environment import Variable, environment_of
+from imagebuilder.proof.reading.environment import Variable, environment_of, runtime_files
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.services.devices import prove_emulation, prove_interfaces, prove_selection
@@ -19,6 +19,7 @@ FILES = ("/etc/environment", "/etc/profile")
 FOLDERS = ("/usr/lib/environment.d/*.conf", "/etc/environment.d/*.conf", "/etc/profile.d/*.sh")
 ASSIGNMENT = re.compile(r"^[ \t]*(?:export\s+)?(?P<name>\w+)=(?P<value>.*)$", re.MULTILINE)
 WHO = "everybody who logs in"
+EVERY_PROGRAM = "every program that reads that file"
 NPU, XRT = "amdxdna", "xrt"
 
 
@@ -30,6 +31,8 @@ def prove_sessions(subject: Subject) -> Iterator[Finding]:
     yield from prove_emulation(WHO, sorted(backends), environment)
     yield from prove_selection(WHO, sorted(backends), environment)
     yield from prove_interfaces(subject, WHO, environment, uses=False)
+    for settings in runtime_files(subject.root):
+        yield from prove_interfaces(subject, EVERY_PROGRAM, settings, uses=False)
 
 
 def prove_units(subject: Subject, startup: Startup) -> Iterator[Finding]:

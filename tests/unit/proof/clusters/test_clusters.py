@@ -113,6 +113,9 @@ WARNINGS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
     ("/opt/bin/vllm serve m -tp 2", {}, {}, "needs 2 cards in one node"),
     ("/opt/bin/torchrun --nnodes=2 --nproc-per-node=4 t.py", {}, {}, "needs 4 cards in one node"),
     ("/opt/serve", {}, {"NUMAMask": "1"}, "that has no NUMA node 1"),
+    (TRAIN, {}, {"Environment": "NCCL_SOCKET_IFNAME=^docker0"}, "of a.service does not exclude lo"),
+    ("/usr/bin/mpirun --mca btl_tcp_if_exclude docker0 -H a,b /opt/x", {}, {},
+     "btl_tcp_if_exclude docker0 of a.service does not exclude lo"),
     # Programs beside each other.
     ("/usr/bin/dcgm-exporter -r localhost:5555", {}, {}, "needs nv-hostengine on its node"),
     ("/usr/sbin/slurmd -D", {"/etc/slurm/slurm.conf": "ClusterName=a\n"}, {}, "needs munged"),
@@ -160,6 +163,8 @@ RIGHT: list[tuple[str, dict[str, Content], dict[str, str]]] = [
      {}),
     (TRAIN, {}, {"Environment": "NCCL_SOCKET_IFNAME=^lo,docker0"}),
     (ALONE, {}, {"Environment": "NCCL_SOCKET_IFNAME=lo"}),
+    (ALONE, {}, {"Environment": "NCCL_SOCKET_IFNAME=^docker0"}),
+    ("/usr/bin/mpirun --mca btl_tcp_if_exclude lo,docker0 -H a,b /opt/x", {}, {}),
     (TRAIN, {}, {"RestrictAddressFamilies": "AF_UNIX AF_INET AF_NETLINK"}),
     ("/opt/serve", {}, {"RestrictAddressFamilies": "AF_UNIX AF_INET"}),
     (TRAIN, {"/etc/hosts": "127.0.1.1 node1\n10.0.0.1 node0\n"}, {}),
