@@ -9,6 +9,7 @@ from typing import Any
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
+from imagebuilder.proof.clusters.networks import prove_networks
 from imagebuilder.proof.reading.containers import CONTAINERD, OLD_NAMES, read_containerd, value_at
 from imagebuilder.proof.reading.documents import SettingsFile, read_yaml
 from imagebuilder.proof.reading.interpreters import texts_of
@@ -35,6 +36,7 @@ def prove_kubernetes(subject: Subject, startup: Startup) -> Iterator[Finding]:
             continue
         yield from prove_swap(subject, startup, kubelet, path, read.values)
         yield from prove_cgroups(subject.root, kubelet, path, read.values)
+        yield from prove_networks(subject.root, kubelet, read.values)
     for agent in services_of(subject, startup, "k3s"):
         read = k3s_file(agent)
         if read.problem:

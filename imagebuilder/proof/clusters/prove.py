@@ -12,6 +12,7 @@ from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
 from imagebuilder.proof.clusters.peers import prove_peers
 from imagebuilder.proof.clusters.ranks import prove_ranks
 from imagebuilder.proof.clusters.slurm import prove_slurm
+from imagebuilder.proof.clusters.state import prove_state
 from imagebuilder.proof.clusters.storage import prove_storage
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
@@ -20,6 +21,7 @@ from imagebuilder.proof.subject import Subject
 def prove_clusters(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_storage(subject, startup)
     yield from prove_kubernetes(subject, startup)
+    yield from prove_state(subject, startup)
     yield from prove_slurm(subject, startup)
     yield from prove_ranks(subject, startup)
     yield from prove_detached(subject, startup)

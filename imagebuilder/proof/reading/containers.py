@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import codecs
+import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from imagebuilder.decode import parse_json
@@ -26,6 +28,55 @@ MARKS = {
 MARKS_SINCE = 23  # of dockerd, which refused a mark and a blank file before
 MAJOR = re.compile(r"(?:\d+:)?(\d+)\.")
 OLD_NAMES = frozenset(("io.containerd.grpc.v1.cri", "cri"))
+# Where containerd has the settings of its containers for a kubelet, of every version.
+CRI_NAMES = (*sorted(OLD_NAMES), "io.containerd.cri.v1.runtime")
+CRIO = ("/etc/crio/crio.conf", "/etc/crio/crio.conf.d/*")
+CNI, CNI_ENDINGS = "/etc/cni/net.d", (".conf", ".conflist", ".json")
+
+
+@dataclass(frozen=True)
+class CniNetwork:
+    """A network of the Container Network Interface: its file, its first plugin, and the ranges that
+    host-local takes addresses from, without those that something fills in on a node.
+    """
+
+    path: str
+    plugin: str
+    ranges: tuple[str, ...]
+
+
+def read_networks(root: Root, folder: str) -> Iterator[CniNetwork]:
+    """The networks of a folder in the order of their names, as libcni lists them (ConfFiles())."""
+    for name in sorted(root.names(folder)):
+        path = f"{folder}/{name}"
+        if not name.endswith(CNI_ENDINGS):
+            continue
+        try:
+            read = parse_json(root.text(path) or "{}", path)
+        except InputError:
+            continue
+        plugins = read.get("plugins", [read]) if isinstance(read, dict) else []
+        first = plugins[0] if isinstance(plugins, list) and plugins else None
+        if isinstance(first, dict) and isinstance(first.get("type"), str):
+            yield CniNetwork(path, first["type"], tuple(ranges_of(first.get("ipam"))))
+
+
+def ranges_of(ipam: object) -> Iterator[str]:
+    """The ranges of host-local (cni.dev, "host-local IP address management plugin")."""
+    if not isinstance(ipam, dict) or ipam.get("type") != "host-local":
+        return
+    sets = ipam.get("ranges")
+    listed = (
+        [one for each in sets if isinstance(each, list) for one in each]
+        if isinstance(sets, list)
+        else []
+    )
+    for one in (ipam, *listed):
+        subnet = one.get("subnet") if isinstance(one, dict) else None
+        try:
+            yield str(ipaddress.ip_network(str(subnet), strict=False))
+        except ValueError:  # a word such as usePodCidr
+            continue
 
 
 def value_at(settings: object, *keys: str) -> object:

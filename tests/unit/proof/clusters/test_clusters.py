@@ -27,6 +27,11 @@ RDMA: dict[str, Content] = {"/etc/modules-load.d/rdma.conf": "mlx5_ib\n"}
 CGROUP, SLURM = "/etc/slurm/cgroup.conf", "/etc/slurm/slurm.conf"
 RUN_KUBELET = f"/usr/bin/kubelet --config={KUBELET}"
 ENDPOINT = "containerRuntimeEndpoint: unix://"
+CNI, CPUS = "/etc/cni/net.d", "/var/lib/kubelet/cpu_manager_state"
+OLD_BRIDGE = '{"type": "bridge", "ipam": {"type": "host-local", "subnet": "10.88.0.0/16"}}'
+BRIDGE = """{"plugins": [{"type": "bridge", "ipam": {"type": "host-local",
+    "ranges": [[{"subnet": "10.88.0.0/16"}]]}}, {"type": "portmap"}]}"""
+FLANNEL = '{"name": "cbr0", "plugins": [{"type": "flannel"}, {"type": "portmap"}]}'
 ENROOT = "ENROOT_DATA_PATH /tmp/enroot/user-$(id -u)\n"
 SETUID = "/usr/libexec/apptainer/bin/starter-suid"
 NO_NAMESPACES: dict[str, Content] = {"/etc/sysctl.d/9.conf": "user.max_user_namespaces = 0\n"}
@@ -116,6 +121,22 @@ WARNINGS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
     (TRAIN, {}, {"Environment": "NCCL_SOCKET_IFNAME=^docker0"}, "of a.service does not exclude lo"),
     ("/usr/bin/mpirun --mca btl_tcp_if_exclude docker0 -H a,b /opt/x", {}, {},
      "btl_tcp_if_exclude docker0 of a.service does not exclude lo"),
+    # Networks of pods.
+    (RUN_KUBELET, {KUBELET: "kind: x\n", f"{CNI}/10-a.conflist": BRIDGE,
+                   f"{CNI}/10-flannel.conflist": FLANNEL}, {},
+     "containerd takes 10-a.conflist of /etc/cni/net.d for pods, a bridge of each node with 10.88"),
+    (RUN_KUBELET, {KUBELET: f"{ENDPOINT}/run/crio/other.sock\n", f"{CNI}/1.conf": OLD_BRIDGE,
+                   f"{CNI}/2.conf": FLANNEL, "/etc/crio/crio.conf.d/1.conf": "[crio.network]\n"},
+     {}, "CRI-O takes 1.conf"),
+    # What a daemon of the builder wrote.
+    (RUN_KUBELET, {KUBELET: "cpuManagerPolicy: static\n", CPUS: '{"policyName": "none"}'}, {},
+     "its policy is none, but a.service has static, and exits whenever it starts"),
+    (f"{RUN_KUBELET} --cpu-manager-policy=static", {CPUS: '{"policyName": "static"}'}, {},
+     "it lists the processors of the builder"),
+    (f"{RUN_KUBELET} --root-dir /srv/k", {"/srv/k/memory_manager_state": "{"}, {},
+     "its policy is not valid"),
+    ("/usr/bin/etcd", {"/var/lib/etcd/member/snap/db": "x"}, {}, "one and the same member"),
+    ("/usr/bin/consul agent", {"/opt/consul/node-id": "x"}, {}, "one and the same member"),
     # Programs beside each other.
     ("/usr/bin/dcgm-exporter -r localhost:5555", {}, {}, "needs nv-hostengine on its node"),
     ("/usr/sbin/slurmd -D", {"/etc/slurm/slurm.conf": "ClusterName=a\n"}, {}, "needs munged"),
@@ -146,6 +167,27 @@ RIGHT: list[tuple[str, dict[str, Content], dict[str, str]]] = [
     (RUN_KUBELET, {KUBELET: "cgroupDriver: systemd\n",
                    CONTAINERD: f"{NVIDIA}{RUNC.replace('runc.o', 'nvidia.o')}true\n"}, {}),
     (RUN_KUBELET, {KUBELET: "kind: x\n", CONTAINERD: "version = 3\n"}, {}),
+    (RUN_KUBELET, {f"{CNI}/87-podman.conflist": BRIDGE, f"{CNI}/10-flannel.conflist": FLANNEL}, {}),
+    (RUN_KUBELET, {f"{CNI}/10-a.conflist": BRIDGE, f"{CNI}/87-podman.conflist": BRIDGE}, {}),
+    (RUN_KUBELET, {f"{CNI}/10-a.conflist.off": BRIDGE, f"{CNI}/10-flannel.conflist": FLANNEL}, {}),
+    (RUN_KUBELET, {f"{CNI}/10-a.conflist": BRIDGE.replace("10.88.0.0/16", "usePodCidr"),
+                   f"{CNI}/10-flannel.conflist": FLANNEL}, {}),
+    (RUN_KUBELET, {f"{CNI}/10-a.conflist": BRIDGE, f"{CNI}/10-flannel.conflist": FLANNEL,
+                   CONTAINERD: "[plugins.'io.containerd.cri.v1.runtime'.cni]\nmax_conf_num = 0\n"},
+     {}),
+    (RUN_KUBELET, {KUBELET: f"{ENDPOINT}/run/crio/other.sock\n", f"{CNI}/1.conf": OLD_BRIDGE,
+                   f"{CNI}/2.conf": FLANNEL,
+                   "/etc/crio/crio.conf": "[crio.network]\ncni_default_network = 'cbr0'\n"}, {}),
+    ("/opt/serve", {f"{CNI}/10-a.conflist": BRIDGE, f"{CNI}/10-flannel.conflist": FLANNEL}, {}),
+    (RUN_KUBELET, {CPUS: '{"policyName": "none"}'}, {}),
+    (RUN_KUBELET, {KUBELET: "cpuManagerPolicy: static\n", CPUS: '{"policyName": "none"}',
+                   "/etc/fstab": MODELS.replace("/models", "/var/lib/kubelet")}, {}),
+    (RUN_KUBELET, {KUBELET: "cpuManagerPolicy: static\n", CPUS: '{"policyName": "none"}',
+                   "/etc/tmpfiles.d/k.conf": "r! /var/lib/kubelet/*_manager_state\n"}, {}),
+    (f"{RUN_KUBELET} & /usr/bin/rm -f {CPUS}",
+     {KUBELET: "cpuManagerPolicy: static\n", CPUS: '{"policyName": "none"}'}, {}),
+    ("/opt/serve", {KUBELET: "cpuManagerPolicy: static\n", CPUS: '{"policyName": "none"}'}, {}),
+    ("/opt/serve", {"/var/lib/etcd/member/snap/db": "x"}, {}),
     ("/usr/bin/k3s agent --data-dir /models/k3s",
      {"/etc/fstab": MODELS, K3S: "with-node-id: true\n"}, {}),
     ("/usr/sbin/slurmd -D", RDMA, {"LimitMEMLOCK": str((1 << 64) - 1)}),

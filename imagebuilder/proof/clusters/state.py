@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What daemons wrote while the image was built, and take up again on every node."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imagebuilder.decode import parse_json
+from imagebuilder.errors import InputError
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.clusters import SAY
+from imagebuilder.proof.reading.documents import read_yaml
+from imagebuilder.proof.reading.interpreters import texts_of
+from imagebuilder.proof.reading.mounts import find_mounts, mount_of
+from imagebuilder.proof.reading.site import SiteService, services_of
+from imagebuilder.proof.reading.systemd import STARTING, Startup
+from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
+from imagebuilder.proof.subject import Subject
+from imagebuilder.root import Root
+
+REMOVES = re.compile(r"\brm\b")
+KUBELET = "/var/lib/kubelet"
+HINT = "remove it when the image is built, and do not start the daemon there"
+
+
+@dataclass(frozen=True)
+class DaemonState:
+    """Files (a glob) that a program wrote, and what follows if every node has them."""
+
+    pattern: str
+    program: str
+    effect: str
+
+
+MEMBER = "all nodes are one and the same member of a cluster"
+# etcd(1), --data-dir; dockerd's swarm/; "Node ID" of developer.hashicorp.com/consul/docs/agent, and
+# "client-id" of Nomad's client/state.
+STATES = (
+    DaemonState("/var/lib/etcd/member/*", "etcd", MEMBER),
+    DaemonState("/var/lib/docker/swarm/docker-state.json", "dockerd", MEMBER),
+    *(DaemonState(f"{top}/node-id", "consul", MEMBER) for top in ("/var/lib/consul",
+                                                                 "/opt/consul*")),
+    *(DaemonState(f"{top}/client/client-id", "nomad", MEMBER) for top in ("/var/lib/nomad",
+                                                                         "/opt/nomad*")),
+)  # fmt: skip
+# State of the kubelet's managers, which it refuses if their policy is another one: the setting and
+# the option of the policy, and its default (kubernetes.io, "CPU Management Policies on the Node":
+# remove the file when the policy changes; NewMemoryManager() of pkg/kubelet/cm/memorymanager).
+MANAGERS = (
+    ("cpu_manager_state", "cpuManagerPolicy", "--cpu-manager-policy", "none", "processors"),
+    ("memory_manager_state", "memoryManagerPolicy", "--memory-manager-policy", "None", "memory"),
+)
+
+
+def prove_state(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings of runtime state in the image, unless a mount hides it or something removes it."""
+    for state in STATES:
+        for service in [*services_of(subject, startup, state.program)][:1]:
+            for path in [p for p in subject.root.glob(state.pattern) if stays(subject, startup, p)][
+                :1
+            ]:
+                what = (
+                    f"{path} was written by a {state.program} that ran while the image was built: "
+                )
+                what += f"{service.name} reads it on every node, and {state.effect}"
+                yield SAY.warning(what, Evidence(path), hint=HINT)
+    for kubelet in services_of(subject, startup, "kubelet"):
+        yield from prove_managers(subject, startup, kubelet)
+
+
+def prove_managers(subject: Subject, startup: Startup, kubelet: SiteService) -> Iterator[Finding]:
+    """A warning of state with which a kubelet exits: of another policy, or another machine."""
+    root, config = subject.root, kubelet.option("--config") or ""
+    settings = read_yaml(root, config).values
+    for name, key, option, default, of in MANAGERS:
+        path = f"{kubelet.option('--root-dir') or KUBELET}/{name}"
+        policy = kubelet.option(option) or str(settings.get(key, default))
+        written = policy_of(root, path)
+        if written is None or written == policy == default or not stays(subject, startup, path):
+            continue
+        if written == policy:
+            why = (
+                f"it lists the {of} of the builder, and {kubelet.name} exits on a node with other "
+            )
+            why += of
+        else:
+            why = f"its policy is {written or 'not valid'}, but {kubelet.name} has {policy}, and "
+            why += "exits whenever it starts"
+        what = f"{path} was written by a kubelet that ran while the image was built: {why}"
+        where = Evidence(path, said=f"policyName {written}")
+        yield SAY.warning(
+            what, where, Evidence(config or kubelet.evidence.path, symbol=key), hint=HINT
+        )
+
+
+def policy_of(root: Root, path: str) -> str | None:
+    """The policy in a file of state, "" if it has none; None without a file."""
+    text = root.text(path)
+    if not text:
+        return None
+    try:
+        state = parse_json(text, path)
+    except InputError:
+        return ""
+    return str(state.get("policyName", "")) if isinstance(state, dict) else ""
+
+
+def stays(subject: Subject, startup: Startup, path: str) -> bool:
+    """Whether a file of the image is there when its program starts."""
+    if path in subject.shipped or mount_of(find_mounts(subject), path):
+        return False
+    gone = (line.path for line in read_tmpfiles(subject) if line.kind in "rR")
+    if any(fnmatch.fnmatchcase(each, p.rstrip("/")) for p in gone for each in above(path)):
+        return False
+    marks = (path, f"{posixpath.dirname(path)}/*", posixpath.basename(path))
+    for unit in startup.starting():
+        for words in (words for key in STARTING for words in unit.commands.get(key, ())):
+            for line in "\n".join(texts_of(subject.root, words)).splitlines():
+                if REMOVES.search(line) and any(mark in line for mark in marks):
+                    return False
+    return True
+
+
+def above(path: str) -> Iterator[str]:
+    """A path, and the folders that it is in."""
+    while path != "/":
+        yield path
+        path = posixpath.dirname(path)
