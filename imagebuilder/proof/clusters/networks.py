@@ -11,6 +11,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading.containers import (
     CNI,
+    CONTAINERD,
     CRI_NAMES,
     CRIO,
     CniNetwork,

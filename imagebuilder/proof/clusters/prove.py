@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
+from imagebuilder.proof.clusters.container_devices import prove_container_devices
 from imagebuilder.proof.clusters.detached import prove_detached
 from imagebuilder.proof.clusters.growth import prove_growth
 from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
@@ -20,6 +21,7 @@ from imagebuilder.proof.subject import Subject
 
 def prove_clusters(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_storage(subject, startup)
+    yield from prove_container_devices(subject, startup)
     yield from prove_kubernetes(subject, startup)
     yield from prove_state(subject, startup)
     yield from prove_slurm(subject, startup)
