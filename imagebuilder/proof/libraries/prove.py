@@ -15,7 +15,7 @@ from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.libraries.driver_rules import prove_driver
 from imagebuilder.proof.libraries.icd import prove_icds
 from imagebuilder.proof.libraries.preload import prove_preload
-from imagebuilder.proof.libraries.releases import prove_driver_releases
+from imagebuilder.proof.libraries.releases import prove_driver_releases, prove_renamed
 from imagebuilder.proof.libraries.runtimes import prove_releases, prove_runtimes
 from imagebuilder.proof.reading.icd import Icd, find_icds
 from imagebuilder.proof.reading.interpreters import cannot_run
@@ -46,6 +46,7 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
     yield from prove_releases(closure)
     yield from prove_driver(subject)
     yield from prove_driver_releases(subject, files)
+    yield from prove_renamed(search)
     yield from prove_sources(subject)
     vendors = frozenset(one.pci.partition(":")[0] for one in subject.hardware)
     wants = any("vulkan" in engine.backends for engine in subject.expectations.engines)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.libraries import SAY
-from imagebuilder.proof.reading.libraries import Files
+from imagebuilder.proof.reading.libraries import Files, Search
 from imagebuilder.proof.reading.modules import module_name
 from imagebuilder.proof.subject import Subject
 
@@ -44,6 +44,23 @@ RELEASES = (
     DriverRelease("hailo_pci", HAILORT, INVALID, "hailo/hailo8_fw.bin", 0x1DD89DE0),
     DriverRelease("hailo1x_pci", HAILORT, INVALID),
 )
+# A driver's former name, and the one that replaced it, which Level Zero's loader both opens
+# (oneapi-src/level-zero, driver_discovery_lin.cpp).  The old file has to be removed
+# (intel/linux-npu-driver, docs/overview.md: renamed in 1.16; #107).
+RENAMED = (("libze_intel_vpu.so.1", "libze_intel_npu.so.1"),)
+
+
+def prove_renamed(search: Search) -> Iterator[Finding]:
+    """Warnings of drivers that are there twice, under a former name too; a link for old programs
+    leads to the same file.
+    """
+    for old, new in RENAMED:
+        paths = [search.named(old), search.named(new)]
+        if all(paths) and paths[0] != paths[1]:
+            what = f"Level Zero loads two drivers of one device: {old}, its former name, is "
+            what += f"another release than {new}"
+            hint = f"remove {paths[0]}, and the package that has it"
+            yield SAY.warning(what, *map(Evidence, paths), hint=hint)
 
 
 def prove_driver_releases(subject: Subject, files: Files) -> Iterator[Finding]:

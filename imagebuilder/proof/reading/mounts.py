@@ -34,6 +34,14 @@ class SiteMount:
     place: str
 
     @property
+    def forbids_execution(self) -> bool:
+        """Whether nothing on it can be executed or mapped as code: the last option counts, and
+        `user` and `users` mean noexec too (mount(8)).
+        """
+        words = [w for w in self.options.split(",") if w in ("exec", "noexec", "user", "users")]
+        return bool(words) and words[-1] != "exec"
+
+    @property
     def evidence(self) -> Evidence:
         return Evidence(self.path, said=self.line)
 

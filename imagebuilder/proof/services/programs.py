@@ -11,14 +11,18 @@ from imagebuilder.elf import read_needs
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.environment import Environment
 from imagebuilder.proof.reading.interpreters import INTERPRETER, first_line
+from imagebuilder.proof.reading.mounts import find_mounts, mount_of
 from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, said_in
 from imagebuilder.proof.reading.unit_paths import is_below, unit_paths
 from imagebuilder.proof.reading.units import prefixes_of
 from imagebuilder.proof.services import SAY
+from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
 # Where Triton and PyTorch's compiler keep shared libraries that they make.
 COMPILED = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
+# What a unit sees in the place of a folder of the node.
+BOUND = ("BindPaths", "TemporaryFileSystem")
 EXEC, NO_EXEC = "ExecPaths", "NoExecPaths"
 # Types whose programs report to systemd, and the one that has ended when a watchdog would begin
 # (systemd.service(5), Type=).
@@ -98,10 +102,23 @@ def deepest(root: Root, unit: LoadedUnit, key: str, path: str) -> str:
     return max((each for each in known if is_below(path, each)), key=len, default="")
 
 
-def prove_caches(root: Root, unit: LoadedUnit, environment: Environment) -> Iterator[Finding]:
-    """Faults of folders in which a service makes libraries that it may not load."""
+def prove_caches(subject: Subject, unit: LoadedUnit, environment: Environment) -> Iterator[Finding]:
+    """Findings about folders in which a service makes libraries that it may not load.
+
+    On a file system with noexec: "failed to map segment from shared object" (pytorch/pytorch
+    #123054, mmap(2) with PROT_EXEC).  A warning, because another mount may cover it.
+    """
+    root, mounts = subject.root, find_mounts(subject)
+    bound = [*unit_paths(unit, *BOUND)]
     for name, variable in environment.items():
         folder = variable.value if name in COMPILED else ""
+        mount = mount_of(mounts, folder)
+        elsewhere = any(is_below(folder, each.target) for each in bound)
+        if mount and mount.forbids_execution and not elsewhere:
+            what = f"{unit.name} cannot load what it compiles into {folder} ({name}): "
+            what += f"{mount.name} is mounted with noexec"
+            hint = "remove noexec, or use a folder on another file system"
+            yield SAY.warning(what, mount.evidence, variable.evidence(name), hint=hint)
         if unit.words(NO_EXEC) and folder and (forbids := forbidding(root, unit, folder)):
             what = f"{unit.name} may not load what it compiles into {folder} ({name}): "
             what += f"{NO_EXEC}={forbids} forbids it"

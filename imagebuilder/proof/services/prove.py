@@ -119,7 +119,7 @@ def prove_service(
     yield from prove_variables(subject, unit, backends, environment)
     yield from prove_search(subject, unit.name, programs, environment)
     yield from prove_interfaces(subject, unit.name, environment)
-    yield from prove_caches(subject.root, unit, environment)
+    yield from prove_caches(subject, unit, environment)
 
 
 def devices_of(subject: Subject, backends: Sequence[str]) -> tuple[Device, ...]:

@@ -90,6 +90,7 @@ WAITS = "the program waits for each kernel before it starts the next"
 LAYERS = "a layer of the Vulkan loader checks every call"
 MATRIX, SHADERS = "matrix units are not used", "shaders take a slower path"
 HOST = "the model is in the machine's memory, and the card reads it over PCIe for every token"
+PERCENT = "HIP uses only this percentage of the card's memory"
 OVERFLOW = "what does not fit on the card goes to the machine's memory, and is read over PCIe"
 HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (CUDA, Hindrance("CUDA_LAUNCH_BLOCKING", ON, WAITS, NVIDIA)),
@@ -101,6 +102,9 @@ HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (HIP, Hindrance("HSA_ENABLE_INTERRUPT", "0", "a processor core polls all the time", ROCM)),
     (HIP, Hindrance("HSA_CU_MASK", r".*\d.*", "part of the card's compute units is idle", ROCM)),
     (HIP, Hindrance("ROC_GLOBAL_CU_MASK", r".*\d.*", "part of the card is not used", ROCM)),
+    # From 80 on it leaves room for others on purpose; the default is 100.
+    (HIP, Hindrance("GPU_MAX_HEAP_SIZE", r"0*[1-7]?\d", PERCENT,
+                    "rocm.docs.amd.com, HIP environment variables; ROCm/hip #3766")),
     (CUDA, Hindrance("CUDA_DISABLE_PTX_JIT", ON, "code that comes as PTX does not run", NVIDIA)),
     (CUDA, Hindrance("CUDA_FORCE_PTX_JIT", ON, "PTX is used instead of native code", NVIDIA)),
     (CUDA, Hindrance("NVIDIA_TF32_OVERRIDE", "0", "tensor cores do not compute TF32", NVIDIA)),

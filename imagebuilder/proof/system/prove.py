@@ -20,6 +20,7 @@ from imagebuilder.proof.system.login.access_list import prove_access_list
 from imagebuilder.proof.system.login.accounts import prove_accounts, prove_unit_accounts
 from imagebuilder.proof.system.login.bans import prove_bans
 from imagebuilder.proof.system.login.limits import prove_session_limits
+from imagebuilder.proof.system.network.containers import prove_ends
 from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.network.firewall import prove_firewall
 from imagebuilder.proof.system.network.netdevs import prove_netdevs
@@ -87,6 +88,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_sleep(subject, startup)
     yield from prove_network(subject, startup)
     yield from prove_netdevs(subject.root, startup)
+    yield from prove_ends(subject.root, startup)
     yield from prove_tls(subject, startup)
     yield from prove_stub(subject, startup)
     yield from prove_journal(subject)

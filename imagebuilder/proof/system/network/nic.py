@@ -239,11 +239,13 @@ def read_sections(text: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def matches(sections: Sections) -> bool:
-    """Whether a file applies to every wired NIC, or to one with a usual name."""
+def matches(sections: Sections, known: Mapping[str, tuple[str, ...]] = KNOWN) -> bool:
+    """Whether a file applies to every interface of which something is known: by default every wired
+    NIC, or one with a usual name.
+    """
     match = sections.get("Match", {})
-    known = set(match) <= set(KNOWN)
-    return bool(match) and known and all(fits(text, KNOWN[key]) for key, text in match.items())
+    are_known = set(match) <= set(known)
+    return bool(match) and are_known and all(fits(text, known[key]) for key, text in match.items())
 
 
 def fits(text: str, values: tuple[str, ...]) -> bool:

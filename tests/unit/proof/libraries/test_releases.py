@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.libraries.releases import prove_driver_releases
+from imagebuilder.proof.libraries.releases import prove_driver_releases, prove_renamed
 from imagebuilder.proof.reading.libraries import search_of
 from tests.fixtures.elf import make_elf, make_module
-from tests.unit.proof.trees import KERNEL, Content, make_tree, subject, warnings
+from tests.unit.proof.trees import KERNEL, Content, Link, make_tree, subject, warnings
 
 LIB = "/usr/lib/x86_64-linux-gnu"
 FIRMWARE = "/usr/lib/firmware/hailo/hailo8_fw.bin"
@@ -61,3 +61,27 @@ def test_parts_of_a_driver(files: dict[str, Content], said: list[str], tmp_path:
     found = warnings(prove_driver_releases(asked, search_of(asked).files))
     assert len(found) == len(said), found
     assert all(what.startswith(begin) for what, begin in zip(found, said, strict=True)), found
+
+
+def driver(name: str, version: str) -> dict[str, Content]:
+    path = f"{LIB}/libze_intel_{name}.so.{version}"
+    return {path: make_elf(soname=f"libze_intel_{name}.so.1"),
+            f"{LIB}/libze_intel_{name}.so.1": Link(path)}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (driver("vpu", "1.13.0") | driver("npu", "1.28.0"), 1),
+        (driver("npu", "1.28.0"), 0),
+        (driver("vpu", "1.13.0"), 0),
+        # For programs that open the old name.
+        (driver("npu", "1.28.0") | {f"{LIB}/libze_intel_vpu.so.1": Link("libze_intel_npu.so.1")},
+         0),
+        # Two devices.
+        (driver("npu", "1.28.0") | driver("gpu", "1.6.0") | driver("gpu_legacy1", "1.3.0"), 0),
+    ],
+)  # fmt: skip
+def test_a_driver_under_two_names(files: dict[str, Content], told: int, tmp_path: Path) -> None:
+    asked = subject(make_tree(tmp_path, files))
+    assert len(warnings(prove_renamed(search_of(asked)))) == told

@@ -19,7 +19,7 @@ from imagebuilder.proof.services.programs import (
 )
 from imagebuilder.root import Root
 from tests.fixtures.elf import LOADER, make_elf
-from tests.unit.proof.trees import Content, Link, Program, faults, make_tree
+from tests.unit.proof.trees import Content, Link, Program, faults, make_tree, subject, warnings
 
 GUARD, SERVER = "/usr/libexec/a/find", "/usr/bin/serve"
 UNIT = "/etc/systemd/system/a.service"
@@ -134,4 +134,26 @@ def test_libraries_that_a_service_makes(
 ) -> None:
     loaded = unit({"NoExecPaths": denied, "ExecPaths": allowed})
     environment = {name: Variable("/var/cache/a/triton", "/etc/default/a")}
-    assert len(faults(prove_caches(Root(tmp_path), loaded, environment))) == told
+    assert len(faults(prove_caches(subject(tmp_path), loaded, environment))) == told
+
+
+@pytest.mark.parametrize(
+    ("fstab", "values", "told"),
+    [
+        ("tmpfs /var/cache tmpfs nosuid,noexec 0 0", {}, 1),
+        ("tmpfs /var/cache tmpfs user 0 0", {}, 1),
+        ("tmpfs /var/cache tmpfs user,exec 0 0", {}, 0),
+        ("tmpfs /var/cache tmpfs nosuid 0 0", {}, 0),
+        ("tmpfs /var/tmp tmpfs noexec 0 0", {}, 0),
+        ("tmpfs /var tmpfs noexec 0 0\ntmpfs /var/cache tmpfs nodev 0 0", {}, 0),
+        ("tmpfs /var tmpfs noexec 0 0", {"BindPaths": "/models/cache:/var/cache/a"}, 0),
+        ("tmpfs /var tmpfs noexec 0 0", {"TemporaryFileSystem": "/var/cache"}, 0),
+    ],
+)
+def test_libraries_on_a_file_system_without_execution(
+    fstab: str, values: Mapping[str, str], told: int, tmp_path: Path
+) -> None:
+    about = subject(make_tree(tmp_path, {"/etc/fstab": f"{fstab}\n"}))
+    environment = {"TRITON_CACHE_DIR": Variable("/var/cache/a/triton", "/etc/default/a")}
+    found = warnings(prove_caches(about, unit(values), environment))
+    assert ["is mounted with noexec" in what for what in found] == [True] * told

@@ -48,6 +48,10 @@ def icd(library: str) -> str:
         ("UR_L0_SERIALIZE", "1", "sycl", False),
         ("CUDA_CACHE_DISABLE", "1", "cuda", True),
         ("VLLM_TRACE_FUNCTION", "1", "cuda", True),
+        ("GPU_MAX_HEAP_SIZE", "16", "hip", True),
+        ("GPU_MAX_HEAP_SIZE", "100", "hip", False),
+        ("GPU_MAX_HEAP_SIZE", "90", "hip", False),
+        ("GPU_MAX_HEAP_SIZE", "16", "vulkan", False),
     ],
 )
 def test_variables_for_debugging(name: str, value: str, backend: str, slow: bool) -> None:  # noqa: FBT001
