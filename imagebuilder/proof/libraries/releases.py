@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.libraries import SAY
-from imagebuilder.proof.reading.libraries import Files, Search
-from imagebuilder.proof.reading.modules import module_name
+from imagebuilder.proof.reading.libraries import Files, Search, services_in
+from imagebuilder.proof.reading.modules import ENDINGS, module_name
+from imagebuilder.proof.reading.quotes import unquoted
+from imagebuilder.proof.reading.units import split_prefixes
 from imagebuilder.proof.subject import Subject
 
 FIRMWARE = "/usr/lib/firmware"
@@ -66,7 +68,8 @@ def prove_renamed(search: Search) -> Iterator[Finding]:
 def prove_driver_releases(subject: Subject, files: Files) -> Iterator[Finding]:
     """Warnings: a container may have a library of the right version."""
     for release in RELEASES:
-        modules = [p for p in subject.drivers.files if module_name(p) == release.module]
+        everywhere = (*subject.drivers.files, *inserted(subject))
+        modules = [path for path in everywhere if module_name(path) == release.module]
         libraries = {
             found["version"]: path
             for path in files.native
@@ -78,6 +81,14 @@ def prove_driver_releases(subject: Subject, files: Files) -> Iterator[Finding]:
                 yield from prove_library(release, Evidence(path, said=version), libraries)
             driver = {version: path} if version else {}
             yield from prove_firmware(subject, release, libraries or driver)
+
+
+def inserted(subject: Subject) -> Iterator[str]:
+    """The modules that units load from another folder (insmod(8))."""
+    for unit in services_in(subject):
+        for line in (*unit.every("ExecStartPre"), *unit.every("ExecStart")):
+            if posixpath.basename(split_prefixes(line)[1]) == "insmod":
+                yield from (word for word in unquoted(line)[1:] if word.endswith(ENDINGS))
 
 
 def prove_library(

@@ -18,7 +18,6 @@ from imagebuilder.proof.privileges.searched import (
     find_open_folders,
     find_programs,
     find_search_folders,
-    with_tmpfiles,
 )
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
@@ -26,6 +25,7 @@ from imagebuilder.proof.reading.accounts import PASSWD
 from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.provenance import Provenance
 from imagebuilder.proof.reading.systemd import Startup, read_startup
+from imagebuilder.proof.reading.tmpfiles import with_tmpfiles
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

@@ -17,7 +17,6 @@ from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.libraries import configured
 from imagebuilder.proof.reading.modprobe import config_lines
 from imagebuilder.proof.reading.sysctl import read_sysctl
-from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
 from imagebuilder.proof.reading.udev import read_rules
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
@@ -30,10 +29,6 @@ PROGRAM = re.compile(r"(?<![\w./-])/[\w.+/-]+")
 SECURE_PATH = re.compile(r"Defaults\S*\s.*?\bsecure_path\s*\+?=\s*\"?(?P<value>[^\"\s]+)")
 ENVIRONMENT, LOGIN = "/etc/environment", "/etc/login.defs"
 PATH = re.compile(r"(?:ENV_SUPATH\s+|export\s+)?PATH=[\"']?(?P<value>[^\"'\s]+)")
-# Lines of tmpfiles.d(5) that set the mode and the owner of a path.
-MAKES = frozenset("dDqQvezZfFCm")
-FOLDERS = frozenset("dDqQve")
-NEW_FOLDER = os.stat_result((stat.S_IFDIR | 0o755, *[0] * 9))
 
 
 @dataclass(frozen=True)
@@ -122,22 +117,3 @@ def who_adds(path: str, entries: Mapping[str, os.stat_result]) -> str:
         if info.st_mode & 0o020 and info.st_gid and not keeps:
             return f"the group {info.st_gid}"
     return ""
-
-
-def with_tmpfiles(
-    subject: Subject, entries: Mapping[str, os.stat_result]
-) -> dict[str, os.stat_result]:
-    """Every path as it is after the boot: with the modes and owners that tmpfiles.d(5) sets."""
-    found = dict(entries)
-    accounts = subject.accounts
-    for line in read_tmpfiles(subject):
-        path = line.path.rstrip("/")
-        if line.kind in MAKES and (path in found or (path[:1] == "/" and line.kind in FOLDERS)):
-            info = found.get(path, NEW_FOLDER)
-            kept = stat.S_IFMT(info.st_mode)
-            new = info.st_mode if line.mode is None else kept | line.mode
-            user = accounts.users.get(line.user)
-            uid = user.uid if user else info.st_uid
-            gid = accounts.groups.get(line.group, info.st_gid)
-            found[path] = os.stat_result((new, *info[1:4], uid, gid, *info[6:10]))
-    return found

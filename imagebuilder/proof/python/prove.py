@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.python.installed import prove_requires, prove_search
+from imagebuilder.proof.python.twice import prove_twice
 from imagebuilder.proof.reading.provenance import TraceKind
 from imagebuilder.proof.reading.python import (
     Distribution,
@@ -31,6 +32,7 @@ ENTRY = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d{1,4})(?P<minor>\d)[af]?")
 
 
 def prove_python(subject: Subject) -> Iterator[Finding]:
+    yield from prove_twice(subject.root)
     for works in subject.expectations.python:
         site = site_packages(subject.root, works.path)
         if site is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -121,7 +122,12 @@ def site_packages(root: Root, path: str) -> str | None:
 
 
 def installed(root: Root, site: str) -> dict[str, Distribution]:
-    found: dict[str, Distribution] = {}
+    """The distributions by normalised name."""
+    return {canonicalize_name(each.name): each for each in read_distributions(root, site)}
+
+
+def read_distributions(root: Root, site: str) -> Iterator[Distribution]:
+    """Every distribution of a folder; one may be there in several versions."""
     for info in root.glob(f"{site}/*.dist-info"):
         lines = root.text(f"{info}/METADATA").partition("\n\n")[0].splitlines()
         keys = ("Name: ", "Version: ")
@@ -132,5 +138,4 @@ def installed(root: Root, site: str) -> dict[str, Distribution]:
         name = said.get("Name", stem["name"] if stem else info)
         version = said.get("Version", stem["version"] if stem else "")
         record = root.is_file(f"{info}/RECORD") and root.is_file(f"{info}/METADATA")
-        found[canonicalize_name(name)] = Distribution(name, version, info, record, tuple(requires))
-    return found
+        yield Distribution(name, version, info, record, tuple(requires))

@@ -66,14 +66,19 @@ class SiteService:
         return self.command.option(*names)
 
 
+def starting_units(subject: Subject, startup: Startup) -> Iterator[LoadedUnit]:
+    """The services that start at boot, and those that overlays declare."""
+    names = subject.expectations.units
+    starting = {unit.name: unit for unit in startup.starting()}
+    loaded = {name: unit for name, unit in startup.units.items() if name in names}
+    yield from {**starting, **loaded}.values()
+
+
 def site_services(subject: Subject, startup: Startup) -> Iterator[SiteService]:
     """The services that start at boot or that overlays declare, but those that are as their
     packages ship them.
     """
-    names = subject.expectations.units
-    starting = {unit.name: unit for unit in startup.starting()}
-    loaded = {name: unit for name, unit in startup.units.items() if name in names}
-    for unit in {**starting, **loaded}.values():
+    for unit in starting_units(subject, startup):
         if all(path in subject.shipped for path in unit.paths):
             continue
         yield from (SiteService(subject, unit, w) for w in unit.commands.get("ExecStart", ()) if w)

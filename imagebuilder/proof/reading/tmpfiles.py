@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from imagebuilder.proof.reading.config import config_files, config_folders
@@ -12,6 +15,10 @@ from imagebuilder.proof.subject import Subject, once
 FOLDERS = config_folders("tmpfiles.d")
 OCTAL = re.compile("[0-7]{3,4}")
 NOTHING = "-"
+# Lines of tmpfiles.d(5) that set the mode and the owner of a path.
+MAKES = frozenset("dDqQvezZfFCm")
+MADE_FOLDERS = frozenset("dDqQve")
+NEW_FOLDER = os.stat_result((stat.S_IFDIR | 0o755, *[0] * 9))
 
 
 @dataclass(frozen=True)
@@ -56,3 +63,24 @@ def read_tmpfiles(subject: Subject) -> tuple[TmpfilesLine, ...]:
 def owner(word: str) -> str:
     """A user or a group; one with a colon counts only for what is new."""
     return "" if word == NOTHING else word.removeprefix(":")
+
+
+def with_tmpfiles(
+    subject: Subject, entries: Mapping[str, os.stat_result]
+) -> dict[str, os.stat_result]:
+    """Every path as it is after the boot: with the modes and owners that tmpfiles.d(5) sets."""
+    found = dict(entries)
+    accounts = subject.accounts
+    for line in read_tmpfiles(subject):
+        path = line.path.rstrip("/")
+        if line.kind in MAKES and (
+            path in found or (path[:1] == "/" and line.kind in MADE_FOLDERS)
+        ):
+            info = found.get(path, NEW_FOLDER)
+            kept = stat.S_IFMT(info.st_mode)
+            new = info.st_mode if line.mode is None else kept | line.mode
+            user = accounts.users.get(line.user)
+            uid = user.uid if user else info.st_uid
+            gid = accounts.groups.get(line.group, info.st_gid)
+            found[path] = os.stat_result((new, *info[1:4], uid, gid, *info[6:10]))
+    return found

@@ -20,17 +20,20 @@ from imagebuilder.proof.system.login.access_list import prove_access_list
 from imagebuilder.proof.system.login.accounts import prove_accounts, prove_unit_accounts
 from imagebuilder.proof.system.login.bans import prove_bans
 from imagebuilder.proof.system.login.limits import prove_session_limits
+from imagebuilder.proof.system.login.shared_memory import prove_shared_memory
 from imagebuilder.proof.system.network.containers import prove_ends
 from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.network.firewall import prove_firewall
 from imagebuilder.proof.system.network.netdevs import prove_netdevs
 from imagebuilder.proof.system.network.nic import prove_network
+from imagebuilder.proof.system.programs.docstrings import prove_docstrings
 from imagebuilder.proof.system.programs.dry_runs import prove_dry_runs
 from imagebuilder.proof.system.programs.helpers import prove_helpers
 from imagebuilder.proof.system.programs.openssl import prove_openssl
 from imagebuilder.proof.system.programs.options import prove_options
 from imagebuilder.proof.system.programs.places import prove_places
 from imagebuilder.proof.system.programs.scripts import prove_scripts
+from imagebuilder.proof.system.programs.tools import prove_tools
 from imagebuilder.proof.system.programs.upgrades import prove_upgrades
 from imagebuilder.proof.system.programs.variables import prove_variables
 from imagebuilder.proof.system.units.fences import prove_fences
@@ -39,6 +42,7 @@ from imagebuilder.proof.system.units.late import prove_late_settings
 from imagebuilder.proof.system.units.manager import prove_journal, prove_manager
 from imagebuilder.proof.system.units.namesakes import prove_namesakes
 from imagebuilder.proof.system.units.paths import prove_paths
+from imagebuilder.proof.system.units.private_tmp import prove_private_tmp
 from imagebuilder.proof.system.units.processors import prove_processors
 from imagebuilder.proof.system.units.reach import prove_reach
 from imagebuilder.proof.system.units.sections import prove_sections
@@ -66,6 +70,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_scripts(subject, startup)
     yield from prove_paths(subject, startup)
     yield from prove_reach(subject, startup)
+    yield from prove_private_tmp(subject, startup)
     yield from prove_clusters(subject, startup)
     yield from prove_late_settings(subject, startup)
     yield from prove_fences(subject, startup)
@@ -84,6 +89,8 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_processors(subject, startup)
     yield from prove_session_limits(subject)
     yield from prove_places(subject, startup)
+    yield from prove_tools(subject, startup)
+    yield from prove_docstrings(subject, startup)
     yield from prove_named_files(subject)
     yield from prove_sleep(subject, startup)
     yield from prove_network(subject, startup)
@@ -99,6 +106,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_access_list(subject)
     yield from prove_unit_accounts(subject, startup)
     yield from prove_bans(subject, startup)
+    yield from prove_shared_memory(subject, startup)
     if MERGING & startup.jobs:
         yield from prove_extensions(subject.root)
     yield from prove_ports(subject, startup)

@@ -17,7 +17,7 @@ from imagebuilder.proof.services.sessions import WHO, session_environment
 from imagebuilder.proof.services.start import appears_later, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.units.paths import MADE, made_by_tmpfiles
+from imagebuilder.proof.system.units.paths import made_by, made_by_tmpfiles
 
 # Where a runtime or an interpreter is installed, and what uses it looks nowhere else.
 HOMES = re.compile(
@@ -76,12 +76,6 @@ def prove_there(
 
 def is_plain(path: str) -> bool:
     return path.startswith("/") and not re.search(r"[$%:\s]", path)
-
-
-def made_by(unit: LoadedUnit) -> Iterator[str]:
-    """The folders that systemd makes for a unit, which belong to its account."""
-    for key, top in MADE.items():
-        yield from (f"{top}/{word.partition(':')[0]}" for word in unit.words(key))
 
 
 def covers(folders: frozenset[str], path: str) -> bool:

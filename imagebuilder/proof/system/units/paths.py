@@ -56,6 +56,12 @@ def prove_paths(subject: Subject, startup: Startup) -> Iterator[Finding]:
                     yield SAY.fault(what, where, hint=hint)
 
 
+def made_by(unit: LoadedUnit) -> Iterator[str]:
+    """The folders that systemd makes for a unit, which belong to its account."""
+    for key, top in MADE.items():
+        yield from (f"{top}/{word.partition(':')[0]}" for word in unit.words(key))
+
+
 def made_by_tmpfiles(subject: Subject) -> set[str]:
     """The paths that systemd-tmpfiles makes at boot."""
     return {line.path.rstrip("/") for line in read_tmpfiles(subject) if MAKES.match(line.kind)}

@@ -12,21 +12,32 @@ from pathlib import PurePosixPath
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
+from imagebuilder.proof.reading.site import starting_units
 from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup
+from imagebuilder.proof.reading.tmpfiles import with_tmpfiles
+from imagebuilder.proof.reading.unit_paths import is_below
 from imagebuilder.proof.services.programs import exempt
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.units.paths import made_by
 
 FOLDERS = ("WorkingDirectory", "ReadWritePaths")
 # Folders of every image, in which nothing is closed to anybody; they would only take time.
-OPEN = ("/usr/bin/", "/usr/lib/", "/usr/share/", "/bin/", "/dev/", "/proc/", "/sys/", "/run/")
+OPEN = ("/usr/bin/", "/usr/lib/", "/usr/share/", "/bin/", "/dev/", "/proc/", "/sys/")
 # Variables that name folders for every program, whether or not it may enter them.
 PATHS = frozenset(("PATH", "HOME", "SHELL", "MANPATH", "LD_LIBRARY_PATH", "PYTHONPATH"))
 
 
 def prove_reach(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """Faults of paths in command lines, variables and settings of services that are not root."""
-    for unit in startup.starting():
+    """Faults of paths in command lines, variables and settings of services that are not root; a
+    warning where tmpfiles.d(5) closes a folder, since a program may open it later
+    (bottlerocket-os/bottlerocket #4673: the sockets of MPS).
+    """
+    # At boot there is nothing in /run but what tmpfiles.d and services make.
+    before = {path: i for path, i in subject.entries.items() if not path.startswith("/run/")}
+    entries = with_tmpfiles(subject, before)
+    made = {folder for unit in startup.units.values() for folder in made_by(unit)}
+    for unit in starting_units(subject, startup):
         sources = [*unit.paths, *files_of(subject.root, unit)]
         account = account_of(unit, subject.accounts)
         if account is None or all(path in subject.shipped for path in sources):
@@ -35,15 +46,17 @@ def prove_reach(subject: Subject, startup: Startup) -> Iterator[Finding]:
             continue
         seen: set[str] = set()
         for path, where in named_paths(subject, unit):
-            closed = find_closed(subject.entries, account, path)
-            if closed and closed not in seen:
+            closed = find_closed(entries, account, path)
+            is_shipped = closed in before and entries[closed] == before[closed]
+            is_made = not is_shipped and any(is_below(closed, folder) for folder in made)
+            if closed and closed not in seen and not is_made:
                 seen.add(closed)
-                mode = stat.S_IMODE(subject.entries[closed].st_mode)
-                does = "enter" if closed != path else "read"
+                mode = stat.S_IMODE(entries[closed].st_mode)
+                does = "read" if stat.S_ISREG(entries[closed].st_mode) else "enter"
                 what = f"{unit.name} runs as {account.name}, who may not {does} {closed} (mode "
                 what += f"{mode:04o}), and therefore cannot use {path}"
                 hint = f"put it elsewhere, or give {account.name} the right to {does} {closed}"
-                yield SAY.fault(what, where, hint=hint)
+                yield (SAY.fault if is_shipped else SAY.warning)(what, where, hint=hint)
 
 
 def named_paths(subject: Subject, unit: LoadedUnit) -> Iterator[tuple[str, Evidence]]:

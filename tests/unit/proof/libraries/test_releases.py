@@ -39,6 +39,10 @@ def firmware(*version: int, magic: int = 0x1DD89DE0) -> dict[str, Content]:
         (module("4.20.0") | library("4.20.1"),
          ["hailo_pci is 4.20.0, but libhailort.so.4.20.1 is 4.20.1"]),
         (module("5.1.1", "hailo1x_pci") | library("5.3.0"), ["hailo1x_pci is 5.1.1"]),
+        ({"/opt/hailo/hailo_pci.ko": make_module({"name": "hailo_pci", "version": "4.20.0"}),
+          "/etc/systemd/system/hailo.service":
+          "[Service]\nExecStart=-/usr/sbin/insmod /opt/hailo/hailo_pci.ko\n"}
+         | library("4.21.0"), ["hailo_pci is 4.20.0, but libhailort.so.4.21.0"]),
         (module("4.21.0") | library("4.21.0"), []),
         # A container has the library.
         (module("4.21.0"), []),

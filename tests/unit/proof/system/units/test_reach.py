@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.families.shipped import ShippedFile
+from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import Complaint, LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.network.firewall import prove_firewall
@@ -173,3 +174,33 @@ def test_ufw_without_ssh(
     }
     found = faults(prove_firewall(prepare(tmp_path, files), starting()))
     assert len(found) == is_fault
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("line", "values", "closed"),
+    [
+        ("d /run/pipes 0700 root root", {}, "/run/pipes"),
+        ("d /run/pipes 0750 root shared", {}, "/run/pipes"),
+        ("d /run/pipes 0750 root shared", {"Group": "shared"}, ""),
+        ("d /run/pipes 0700 other other", {}, ""),
+        ("d /run/pipes 0755 root root", {}, ""),
+        ("d /run/pipes - root root", {}, ""),
+        ("d /run/pipes/mps 0700 root root", {}, ""),
+        # Another service's folder, which systemd gives to that service.
+        ("d /run/pipes 0700 root root", {"RuntimeDirectory": "pipes"}, ""),
+        ("z /run/pipes 0700 root root", {}, ""),
+        ("z /srv 0700 root root", {"Environment": "DATA=/srv/data/x"}, "/srv"),
+    ],
+)
+def test_a_folder_that_is_closed_at_boot(
+    line: str, values: dict[str, str], closed: str, tmp_path: Path
+) -> None:
+    conf = {"/usr/lib/tmpfiles.d/a.conf": f"{line} -\n", "/run/": "", "/srv/data/": ""}
+    given = prepare(tmp_path, dict(conf))
+    values = {"User": "other", "Environment": "PIPES=/run/pipes/mps", **values}
+    found = list(prove_reach(given, starting("/usr/bin/serve", **values)))
+    said = f"a.service runs as other, who may not enter {closed} (mode 07"
+    assert [(each.level, each.what.startswith(said)) for each in found] == (
+        [(Level.WARNING, True)] if closed else []
+    )
