@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.prove import prove_clusters
-from imagebuilder.proof.reading.systemd import read_startup
+from imagebuilder.proof.reading.systemd import Startup, read_startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.characters import prove_characters
@@ -65,49 +65,74 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
             hint="run `systemd-analyze verify default.target` in the image to see why",
         )
         return
+    yield from of_units(subject, startup)
+    yield from of_programs(subject, startup)
+    yield from of_files(subject, startup)
+    yield from of_network(subject, startup)
+    yield from of_login(subject, startup)
+    yield from prove_clusters(subject, startup)
+
+
+def of_units(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """What starts at boot, and with which settings."""
     yield from prove_start(subject, startup)
-    yield from prove_helpers(subject, startup)
-    yield from prove_scripts(subject, startup)
+    yield from prove_ports(subject, startup)
+    yield from prove_listeners(subject, startup)
     yield from prove_paths(subject, startup)
     yield from prove_reach(subject, startup)
     yield from prove_private_tmp(subject, startup)
-    yield from prove_clusters(subject, startup)
     yield from prove_late_settings(subject, startup)
     yield from prove_fences(subject, startup)
-    yield from prove_read(subject, startup)
     yield from prove_namesakes(subject, startup)
-    yield from prove_characters(subject)
-    yield from prove_documents(subject)
     yield from prove_sections(subject)
     yield from prove_keys(subject)
+    yield from prove_manager(subject, startup)
+    yield from prove_journal(subject)
+    yield from prove_processors(subject, startup)
+    yield from prove_sleep(subject, startup)
+
+
+def of_programs(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """What a site's services and scripts start, and what programs say of their settings."""
+    yield from prove_helpers(subject, startup)
+    yield from prove_scripts(subject, startup)
     yield from prove_dry_runs(subject)
-    yield from prove_udev_rules(subject)
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)
     yield from prove_variables(subject, startup)
-    yield from prove_manager(subject, startup)
-    yield from prove_processors(subject, startup)
-    yield from prove_session_limits(subject)
     yield from prove_places(subject, startup)
     yield from prove_tools(subject, startup)
     yield from prove_docstrings(subject, startup)
+    yield from prove_openssl(subject)
+
+
+def of_files(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Files that nobody reads, that somebody needs, or whose text is not what it looks like."""
+    yield from prove_read(subject, startup)
+    yield from prove_characters(subject)
+    yield from prove_documents(subject)
+    yield from prove_udev_rules(subject)
     yield from prove_named_files(subject)
-    yield from prove_sleep(subject, startup)
+    yield from prove_files(subject)
+    if MERGING & startup.jobs:
+        yield from prove_extensions(subject.root)
+
+
+def of_network(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """NICs, names and the firewall."""
     yield from prove_network(subject, startup)
     yield from prove_netdevs(subject.root, startup)
     yield from prove_ends(subject.root, startup)
     yield from prove_tls(subject, startup)
     yield from prove_stub(subject, startup)
-    yield from prove_journal(subject)
     yield from prove_firewall(subject, startup)
-    yield from prove_openssl(subject)
-    yield from prove_files(subject)
+
+
+def of_login(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Accounts, and what happens when people log in."""
     yield from prove_accounts(subject)
     yield from prove_access_list(subject)
     yield from prove_unit_accounts(subject, startup)
+    yield from prove_session_limits(subject)
     yield from prove_bans(subject, startup)
     yield from prove_shared_memory(subject, startup)
-    if MERGING & startup.jobs:
-        yield from prove_extensions(subject.root)
-    yield from prove_ports(subject, startup)
-    yield from prove_listeners(subject, startup)
