@@ -285,7 +285,7 @@ def test_missing_tool(shop: Workshop, tool: str) -> None:
 def test_missing_engine_is_told_before_the_first_step(shop: Workshop, engine: str) -> None:
     base = shop.project / "recipes/bases/debian-forky.yaml"
     base.write_text(base.read_text().replace("engine: mmdebstrap", f"engine: {engine}"))
-    empty = f"mount -t tmpfs none {shop.state}/store"
+    empty = f"mount -t tmpfs -o mode=755 none {shop.state}/store"
     done = masked(shop, f"{hide(engine)}; {empty}", "build", "generic", "--locked")
     assert_fails(
         done, 3, rf"engine: {engine}`, but {engine} is not installed", "hint: imagebuilder setup"
@@ -294,7 +294,7 @@ def test_missing_engine_is_told_before_the_first_step(shop: Workshop, engine: st
 
 
 def test_state_that_cannot_be_written(shop: Workshop, tmp_path: Path) -> None:
-    mount = f"mkdir {tmp_path}/ro; mount -t tmpfs -o ro none {tmp_path}/ro"
+    mount = f"mkdir {tmp_path}/ro; mount -t tmpfs -o ro,mode=755 none {tmp_path}/ro"
     for state, script, *said in (
         ("/dev/null/state", "true", "cannot make the state directory: ", "hint: name another"),
         (
@@ -317,7 +317,7 @@ def test_store_that_became_read_only(shop: Workshop) -> None:
 
 FULL = """
 mkdir {top}
-mount -t tmpfs none {top}
+mount -t tmpfs -o mode=755 none {top}
 cp -a {state}/store {state}/layers {state}/debs {state}/wheels {top}
 used=$(df --output=used --block-size=1M {top} | tail -n 1)
 mount -o remount,size=$((used + 100))M {top}
