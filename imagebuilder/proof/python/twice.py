@@ -25,6 +25,7 @@ COMPILED = re.compile(r".+\.so(\.[\d.]+)?")
 # Folders that wheels install by mistake, each with files of its own.
 STRAY = frozenset(("tests", "test", "docs", "doc", "examples", "scripts", "benchmarks", "tools"))
 INIT = "__init__.py"
+MOST_OWNERS = 8  # distributions of one file that are compared
 FEWEST = 3  # files in which two wheels of one module differ; namespaces differ in one
 Record = Mapping[str, str]
 
@@ -65,7 +66,7 @@ def prove_files(root: Root, site: str, found: Sequence[Distribution]) -> Iterato
     shared: dict[tuple[str, str], list[str]] = {}
     by_path = {each.path: each for each in found}
     for path, several in owners.items():
-        for one, other in combinations(several, 2):
+        for one, other in combinations(several[:MOST_OWNERS], 2):
             hashes = records[one.path][path], records[other.path][path]
             is_same = all(hashes) and hashes[0] == hashes[1]
             if not is_same and canonicalize_name(one.name) != canonicalize_name(other.name):
