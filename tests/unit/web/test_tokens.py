@@ -27,6 +27,8 @@ from imagebuilder.web.tokens import (
 
 REPO = Path(__file__).resolve().parents[3]
 
+NOBODY = 65534
+
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> Path:
@@ -70,8 +72,10 @@ def test_the_system_has_one_file(monkeypatch: pytest.MonkeyPatch, given: str) ->
 @pytest.mark.parametrize("words", [["add", "ada", "--role", "power"], ["list"], ["remove", "ada"]])
 def test_the_system_s_tokens_are_root_s(tmp_path: Path, words: list[str]) -> None:
     """Somebody else learns what to type, and has no file of their own afterwards."""
-    become = ("setpriv", "--reuid=65534", "--clear-groups", "--") if os.geteuid() == 0 else ()
-    tmp_path.chmod(0o777)
+    become: tuple[str, ...] = ()
+    if os.geteuid() == 0:
+        become = ("setpriv", f"--reuid={NOBODY}", "--clear-groups", "--")
+        os.chown(tmp_path, NOBODY, NOBODY)
     env = {"HOME": str(tmp_path), "IMAGEBUILDER_SUDO": "never", "PATH": os.environ["PATH"]}
     argv = [*become, sys.executable, "-m", "imagebuilder.cli.main", "token", *words, "--system"]
     done = subprocess.run(argv, env=env, capture_output=True, check=False, text=True, timeout=300)
