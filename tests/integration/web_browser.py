@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 PROGRAM = shutil.which("chromium-headless-shell") or ""
 NEEDS_BROWSER = pytest.mark.skipif(not PROGRAM, reason="chromium-headless-shell is not installed")
@@ -73,6 +73,11 @@ class Heard:
 
     faults: list[str] = field(default_factory=list)
 
+    def hear(self, said: ConsoleMessage) -> None:
+        """Chromium's own remarks are `info`: that a field had the focus before autofocus, say."""
+        if said.type != "info":
+            self.faults.append(f"{said.type}: {said.text}")
+
 
 # Only what hangs needs it all; by themselves, expectations are given up after five seconds.
 PATIENCE_MS = 60_000
@@ -94,7 +99,7 @@ def opened(browser: Browser, **options: Any) -> Iterator[tuple[Page, Heard]]:  #
     context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
     context.set_default_timeout(PATIENCE_MS)
     page, heard = context.new_page(), Heard()
-    page.on("console", lambda said: heard.faults.append(f"{said.type}: {said.text}"))
+    page.on("console", heard.hear)
     page.on("pageerror", lambda error: heard.faults.append(f"error: {error}"))
 
     def refuse(dialog: Any) -> None:  # noqa: ANN401

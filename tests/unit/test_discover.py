@@ -185,7 +185,7 @@ def test_a_running_machine_is_asked_over_ssh(
     ssh.parent.mkdir()
     ssh.write_text(
         "#!/bin/sh\n"
-        'for each in vendor:0x1002 device:0x7480 class:0x030000; do echo "./0000:03:00.0/$each"; '
+        'for each in vendor:0x1002 device:0x7480 class:0x030000; do echo "0000:03:00.0/$each"; '
         "done\n"
     )
     ssh.chmod(0o755)
