@@ -57,7 +57,7 @@ def quoted_path(path: Path) -> str:
     text = os.fspath(path)
     if not text.isprintable() or any(part in text for part in ('"', "\\", "${")):
         what = "contains characters that ssh does not take in the path of a file"
-        hint = 'use a folder whose path has no control characters, no ", \\ and ${'
+        hint = 'use a folder whose path has no control characters and none of " \\ ${'
         raise InputError(what, where=ascii(text), hint=hint)
     return f'"{text.replace("%", "%%")}"'
 

@@ -105,10 +105,8 @@ def prove_device(subject: Subject, device: Device) -> Iterator[Finding]:
         what = f"{device.path} must be usable by everybody, but has {node.text}"
         name = accounts.group(node.group)
         what += "" if name else ", a group that does not exist"
-        hint = (
-            f"write `group: {name or 'GROUP'}` beside `path: {device.path}` in `proof: devices:` "
-        )
-        hint += "of the overlay that declares it, and add its accounts to that group, or "
+        hint = f"write `group: {name or 'GROUP'}` beside `path: {device.path}` in `proof: "
+        hint += "devices:` of the overlay that declares it, and add its accounts to that group, or "
         is_nvidia = device.path.startswith(NVIDIA)
         hint += f"remove NVreg_DeviceFile* from {node.path}" if is_nvidia else OPENING_RULE
         yield SAY.fault(what, by, hint=hint)

@@ -73,10 +73,8 @@ def prove_complete(run: ContainerRun, paths: Sequence[str]) -> Iterator[Finding]
     has = [each for each in seen if each == KFD or f"{each}/".startswith(f"{DRI}/")]
     lacking = [each for each in (KFD, DRI) if not any(h.startswith(each) for h in has)]
     if has and lacking:
-        what = (
-            f"{run.who} gives its container {has[0]}, but not {lacking[0]}: ROCm needs both, and "
-        )
-        what += f"{run.image or 'its image'} finds no card"
+        what = f"{run.who} gives its container {has[0]}, but not {lacking[0]}: ROCm needs both, "
+        what += f"and {run.image or 'its image'} finds no card"
         hint = f"add --device {lacking[0]} (AddDevice={lacking[0]} in a Quadlet file)"
         yield SAY.warning(what, run.evidence, hint=hint)
 
@@ -87,12 +85,9 @@ def prove_groups(
     """A warning of a container without root that does not keep the groups of its user: keep-groups
     does, with crun alone (podman-run(1), --group-add).
     """
-    maps = (
-        run.every("gidmap"),
-        run.every("uidmap"),
-        [u for u in run.every("userns") if "map" in u],
-    )
-    if run.engine != PODMAN or not run.account or any(maps):
+    maps = (*run.every("gidmap"), *run.every("uidmap"))
+    maps += tuple(each for each in run.every("userns") if "map" in each)
+    if run.engine != PODMAN or not run.account or maps:
         return
     runtime = (*run.every("runtime"), defaults.runtime or default_runtime(subject.root))[0]
     annotations = (*run.every("annotation"), *defaults.annotations)
@@ -100,10 +95,8 @@ def prove_groups(
     is_crun = not runtime.endswith("runc")
     shut = [path for path in paths if is_shut(subject, run, path)]
     if shut and not (keeps and is_crun):
-        what = (
-            f"the container of {run.who} cannot open {some(shut)}: podman runs as {run.account}, "
-        )
-        what += "without root, and drops its supplementary groups"
+        what = f"the container of {run.who} cannot open {some(shut)}: podman runs as "
+        what += f"{run.account}, without root, and drops its supplementary groups"
         hint = f"add --group-add {KEEP} (GroupAdd={KEEP} in a Quadlet file); it needs crun"
         if keeps:
             what += f": {runtime} ignores {KEEP}"

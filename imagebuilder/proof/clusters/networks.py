@@ -46,13 +46,10 @@ def prove_networks(
     first = networks[0]
     if other := next((n for n in networks[1:] if is_of_cluster(n)), None):
         names = [posixpath.basename(each.path) for each in (first, other)]
-        what = (
-            f"{runtime} takes {names[0]} of {folder} for pods, a {first.plugin} of each node with "
-        )
-        what += (
-            f"{first.ranges[0]}, and not {names[1]} ({other.plugin}), whose name sorts after it: "
-        )
-        what += "pods of several nodes have the same addresses, and do not reach each other"
+        what = f"{runtime} takes {names[0]} of {folder} for pods, a {first.plugin} of each node "
+        what += f"with {first.ranges[0]}, and not {names[1]} ({other.plugin}), whose name sorts "
+        what += "after it: pods of several nodes have the same addresses, and do not reach each "
+        what += "other"
         where = (Evidence(first.path, said=first.plugin), Evidence(other.path, said=other.plugin))
         hint = f"remove {names[0]}, or give it a name that sorts after {names[1]}"
         yield SAY.warning(what, *where, hint=hint)

@@ -60,13 +60,10 @@ def prove_state(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Warnings of runtime state in the image, unless a mount hides it or something removes it."""
     for state in STATES:
         for service in [*services_of(subject, startup, state.program)][:1]:
-            for path in [p for p in subject.root.glob(state.pattern) if stays(subject, startup, p)][
-                :1
-            ]:
-                what = (
-                    f"{path} was written by a {state.program} that ran while the image was built: "
-                )
-                what += f"{service.name} reads it on every node, and {state.effect}"
+            paths = (p for p in subject.root.glob(state.pattern) if stays(subject, startup, p))
+            if path := next(paths, ""):
+                what = f"{path} was written by a {state.program} that ran while the image was "
+                what += f"built: {service.name} reads it on every node, and {state.effect}"
                 yield SAY.warning(what, Evidence(path), hint=HINT)
     for kubelet in services_of(subject, startup, "kubelet"):
         yield from prove_managers(subject, startup, kubelet)
@@ -83,18 +80,15 @@ def prove_managers(subject: Subject, startup: Startup, kubelet: SiteService) -> 
         if written is None or written == policy == default or not stays(subject, startup, path):
             continue
         if written == policy:
-            why = (
-                f"it lists the {of} of the builder, and {kubelet.name} exits on a node with other "
-            )
-            why += of
+            why = f"it lists the {of} of the builder, and {kubelet.name} exits on a node with "
+            why += f"other {of}"
         else:
             why = f"its policy is {written or 'not valid'}, but {kubelet.name} has {policy}, and "
             why += "exits whenever it starts"
         what = f"{path} was written by a kubelet that ran while the image was built: {why}"
         where = Evidence(path, said=f"policyName {written}")
-        yield SAY.warning(
-            what, where, Evidence(config or kubelet.evidence.path, symbol=key), hint=HINT
-        )
+        setting = Evidence(config or kubelet.evidence.path, symbol=key)
+        yield SAY.warning(what, where, setting, hint=HINT)
 
 
 def policy_of(root: Root, path: str) -> str | None:

@@ -2,10 +2,10 @@
 """How programs test their settings, and how their complaints read; each was tried.
 
 The forms are those of Debian 13 and of Debian testing: nginx 1.26, HAProxy 3.0, chrony 4.6,
-dnsmasq 2.91, rsyslog 8.2504, logrotate 3.22, keepalived 2.3, Unbound 1.22, Apache 2.4,
-containerd 1.7, Docker 26, podman 5.4, Prometheus 2.53, fail2ban 1.1, nftables 1.1, AppArmor 4.1,
+dnsmasq 2.91, rsyslog 8.2504, logrotate 3.22, keepalived 2.3, Unbound 1.26, Apache 2.4,
+Docker 26, podman 5.4, Prometheus 2.53, fail2ban 1.1, nftables 1.1, AppArmor 4.1,
 SSSD 2.10, BIRD 2.17, FRR 10.3, netplan 1.1, LVM 2.03, smartmontools 7.4, iptables 1.8.11,
-OpenSSH 10, sudo 1.9.16, kmod 34, systemd 257 and 262.
+OpenSSH 10, sudo 1.9.17, kmod 34, systemd 257 and 262.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ DRY_RUNS = (
     ),
     DryRun(
         "sudo", in_usr("visudo"), "{program} -c", ("/etc/sudoers", "/etc/sudoers.d/*"),
-        forms(r"^{path}:{line}(?::\d+)?: {what}", r"^>>> {path}: {what} near line {line} "),
+        forms(r"^{path}:{line}(?::\d+)?: {what}"),
         re.compile(r"^(?:Warning: )?unused |^Cycle"), refuses=False,
     ),
     # Networks and time.
@@ -162,12 +162,9 @@ DRY_RUNS = (
     ),
     # Containers.
     DryRun(
-        "containerd", in_usr("containerd"), "{program} config dump",
-        ("/etc/containerd/config.toml",), forms(r"TOML\b.*? {path}: \({line}, \d+\): {what}"),
-    ),
-    DryRun(
+        # The question `services` says what is no JSON.
         "dockerd", in_usr("dockerd"), "{program} --validate", ("/etc/docker/daemon.json",),
-        forms(r"with file {path}: {what}"),
+        forms(r"with file {path}: {what}"), re.compile("invalid character|unexpected end of JSON"),
     ),
     DryRun(
         "podman's generator", ("/usr/libexec/podman/quadlet",), "{program} -dryrun",

@@ -92,7 +92,7 @@ def read_table(root: Root, program: str) -> SettingTable | None:
 def prove_file(root: Root, path: str, table: SettingTable) -> Iterator[Finding]:
     told: set[str] = set()
     for section, key, value in assignments(root.text(path)):
-        if section.startswith(FOREIGN) or key.startswith(FOREIGN) or not section:
+        if not (section and key) or section.startswith(FOREIGN) or key.startswith(FOREIGN):
             continue
         line = f"{key}={value}"
         where = Evidence(path, f"[{section}]", said=line)

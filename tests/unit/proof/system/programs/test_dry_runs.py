@@ -70,11 +70,6 @@ FOUND = (
         "sudo ignores line 1 of /etc/sudoers.d/site: syntax error",
     ),
     Said(
-        "sudo", "/etc/sudoers.d/site",
-        ">>> /etc/sudoers.d/site: syntax error near line 1 <<<\n",
-        "sudo ignores line 1 of /etc/sudoers.d/site: syntax error",
-    ),
-    Said(
         "nft", "/etc/nftables.conf",
         "/etc/nftables.conf:3:44-47: Error: syntax error, unexpected drop\n  polcy drop;\n",
         "nft refuses line 3 of /etc/nftables.conf: syntax error, unexpected drop",
@@ -165,13 +160,6 @@ FOUND = (
         "caddy", "/etc/caddy/Caddyfile",
         "Error: /etc/caddy/Caddyfile:2 - Error during parsing: Unexpected EOF\n",
         "caddy refuses line 2 of /etc/caddy/Caddyfile: Error during parsing: Unexpected EOF",
-    ),
-    Said(
-        "containerd", "/etc/containerd/config.toml",
-        "containerd: failed to load TOML: /etc/containerd/config.toml: (2, 2): unexpected token "
-        "unclosed table key, was expecting a table key\n",
-        "containerd refuses line 2 of /etc/containerd/config.toml: unexpected token unclosed table "
-        "key, was expecting a table key",
     ),
     Said(
         "dockerd", "/etc/docker/daemon.json",
@@ -294,6 +282,11 @@ QUIET = (
     Said(
         "caddy", "/etc/caddy/Caddyfile",
         "Error: /etc/caddy/Caddyfile:1: unrecognized directive: x\n", "", "{$SITE} {\n}\n",
+    ),
+    Said(
+        "dockerd", "/etc/docker/daemon.json",
+        "unable to configure the Docker daemon with file /etc/docker/daemon.json: invalid "
+        "character '}' looking for beginning of object key string\n", "",
     ),
     Said("chronyd", "/etc/chrony/conf.d/s.conf", "Timeout reached\nchronyd exiting\n", ""),
     Said(
