@@ -25,7 +25,7 @@ UNIT_TEMP ?= $$(if [ "$$(df --output=avail -m /dev/shm | tail -n 1)" -gt 4000 ] 
   echo "$${TMPDIR:-/tmp}"; fi 2> /dev/null)
 # pytest rewrites every test file, five seconds for each worker, unless it may keep the result.
 UNIT := PYTHONDONTWRITEBYTECODE= PYTEST_DEBUG_TEMPROOT="$(UNIT_TEMP)" $(PYTEST) -n $(UNIT_WORKERS) \
-  $(BY_FILE) -o tmp_path_retention_policy=failed -m 'not root' tests/unit
+  $(BY_FILE) -o tmp_path_retention_policy=failed tests/unit
 # mypy without its cache takes one core for half a minute: it runs beside the tests.
 WITH_TYPES = said=$$(mktemp); $(BIN)/mypy > $$said 2>&1 & types=$$!; $(1); tests=$$?; \
   wait $$types; types=$$?; cat $$said; rm $$said; [ $$tests = 0 ] || exit $$tests; exit $$types
@@ -47,8 +47,8 @@ test-all: host-tests $(STAMP) bytecode style contract types ## `make test` with 
 	@$(AS_ROOT) env IMAGEBUILDER_TEST_ALL=1 IMAGEBUILDER_FAULTS=all \
 	  $(PYTEST) $(SHARED) $(wildcard tests/unit tests/integration tests/faults tests/boot tests/systems)
 
-check: host-dev $(STAMP) style contract ## The fast part of `make test`: no root, no network
-	@$(call WITH_TYPES,$(UNIT))
+check: host-dev $(STAMP) style contract ## The fast part of `make test`: no root, no network, no slow tests
+	@$(call WITH_TYPES,$(UNIT) -m 'not root and not slow')
 
 lint: style contract shellcheck ## Style, import contract, shell scripts, conventions
 
@@ -66,7 +66,7 @@ shellcheck: $(STAMP) ## Every shell script, with the other conventions of tests/
 	@$(PYTEST) -q tests/unit/test_conventions.py
 
 unit: $(STAMP) ## Unit tests: no root, no network
-	@$(UNIT)
+	@$(UNIT) -m 'not root'
 
 integration: host-tests $(STAMP) bytecode ## Integration tests: root, real builds
 	@$(AS_ROOT) $(PYTEST) $(SHARED) tests/integration

@@ -21,6 +21,8 @@ from imagebuilder.fleet.health import HEALTH, HealthFile, Verdict
 from imagebuilder.recipe.template import environment
 from tests.workshop import CHECKOUT
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = CHECKOUT / "overlays/compute-node/files/usr/lib/imagebuilder"
 LLAMA = CHECKOUT / "overlays/llama-cpp/files/usr"
 BOOT = "0c1f6a3e-5f9e-4d3c-8b67-5a2f7d1c9e10"

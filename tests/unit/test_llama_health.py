@@ -12,6 +12,8 @@ import pytest
 from tests.unit.llama_logs import CPU_LOG, PLACED, QUIET_LOG, ROCM_LOG
 from tests.unit.test_health_probes import LLAMA, STATUS, FakeNode
 
+pytestmark = pytest.mark.slow
+
 PID, INVOCATION = "4711", "0c1f6a3e5f9e4d3c8b675a2f7d1c9e10"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 

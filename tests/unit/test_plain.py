@@ -22,6 +22,8 @@ from imagebuilder.process import run
 from imagebuilder.store.records import unfinished
 from imagebuilder.store.repository import Store
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("pipe", "socket", pytest.param("device", marks=pytest.mark.root))
 
 

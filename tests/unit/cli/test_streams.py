@@ -12,6 +12,8 @@ import pytest
 
 from imagebuilder.process import Completed, run
 
+pytestmark = pytest.mark.slow
+
 NAMES = (
     "IMAGEBUILDER_PROJECT", "IMAGEBUILDER_STATE", "IMAGEBUILDER_SITE", "PATH",
 )  # fmt: skip

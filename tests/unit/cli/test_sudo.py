@@ -16,6 +16,8 @@ import pytest
 from imagebuilder.cli.sudo import program_words
 from imagebuilder.process import Completed, run
 
+pytestmark = pytest.mark.slow
+
 # Makes nobody root: notes what it was asked, and ends with $ENDS or runs the command as we are.
 SUDO = """\
 #!/bin/sh

@@ -38,6 +38,8 @@ from tests.unit.drift.edits import Desk, random_edit, recipe_is_as_built
 from tests.unit.drift.fetch import Fetched, fetch, report
 from tests.unit.drift.world import EPOCH, FILES, Made, World, make_world
 
+pytestmark = pytest.mark.slow
+
 # As many edits at least, and at most three times as many until each wrong way is noticed.
 SEED, COUNT = 20261122, 500
 IMAGES: Mapping[str, Made] = {

@@ -42,6 +42,8 @@ from imagebuilder.tree import ReleaseName
 from imagebuilder.ui import Ui
 from tests.unit.fleet.rollout_world import NEW, OLD, OTHER, RolloutWorld, make_world, order
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("n1", "n2", "n3", "n4")
 
 

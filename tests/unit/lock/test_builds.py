@@ -23,6 +23,8 @@ from imagebuilder.recipe.types import Build, Overlay, Recipe, Script
 from tests.fixtures.aptrepo import DAY, Deb, Plant, SourcePackage, make_archive
 from tests.unit.lock.world import DATE, DEBS, Shown, World, chosen, overlay
 
+pytestmark = pytest.mark.slow
+
 KERNEL = (
     Deb("linux-image-7.2-amd64", "7.2-1", depends="libc6"),
     Deb("linux-image-test", "1:7.2-1", depends="linux-image-7.2-amd64"),

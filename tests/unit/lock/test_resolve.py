@@ -29,6 +29,8 @@ from tests.unit.lock.world import (
     overlay,
 )
 
+pytestmark = pytest.mark.slow
+
 BASE = ["apt 3.0", "base-files 14", "libc6 2.41-1", "linux-image-test 1:7.2-1"]
 
 

@@ -27,6 +27,8 @@ from tests.fixtures.vendor_nvidia import nvidia
 from tests.fixtures.vendor_others import amd, intel
 from tests.unit.lock.world import Shown, World, accepting, days_ago
 
+pytestmark = pytest.mark.slow
+
 OLD, VERSION = "570.211.01", "580.126.20"
 DRIVER = ("nvidia-driver-cuda", "firmware-nvidia-gsp", "nvidia-kernel-support")
 BECAUSE = "fixture of imagebuilder in the place of NVIDIA CUDA, not the vendor's software"

@@ -31,6 +31,8 @@ from imagebuilder.resolve import say_nothing
 from tests.fixtures.aptrepo import ArchiveServer, Plant, served
 from tests.unit.lock.world import Shown, World, hello_recipe, overlay
 
+pytestmark = pytest.mark.slow
+
 PYTHON = Python("3.13.5", 41, "amd64")
 
 

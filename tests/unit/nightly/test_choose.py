@@ -18,6 +18,8 @@ from imagebuilder.ui import Ui
 from tests.fixtures.aptrepo import Deb, Plant
 from tests.unit.nightly.conftest import DATE, Project
 
+pytestmark = pytest.mark.slow
+
 NEWER = Deb("libhello", "1.1")
 
 

@@ -60,6 +60,8 @@ from tests.unit.fleet.rollout_world import (
 )
 from tests.unit.planted_reports import make_report, plant
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("n1", "n2", "n3", "n4")
 ALWAYS = "00:00-24:00"
 

@@ -28,6 +28,8 @@ from imagebuilder.process import Completed, run
 from imagebuilder.recipe.model_notify import MailModel, NotifyModel, ReceiverModel
 from tests.unit.notify.servers import TOKEN, mail_server, until, web_server
 
+pytestmark = pytest.mark.slow
+
 QUICK = SendPatience(answer=20.0, pauses=(0.01,), tries=3)
 HASTY = SendPatience(answer=1.5, pauses=(0.01,), tries=1)
 TEXT = "2 nodes are silent: node[1-2]"

@@ -12,6 +12,8 @@ from imagebuilder.recipe.render import Renderer, TemplateProblem, evaluate_limit
 from imagebuilder.recipe.template import evaluate, is_cheap
 from tests.unit.recipe.conftest import Project
 
+pytestmark = pytest.mark.slow
+
 NAMES: dict[str, Json] = {"words": ["x"] * 200, "number": 5, "text": "text" * 100, "flag": True}
 
 

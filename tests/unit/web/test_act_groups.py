@@ -12,6 +12,8 @@ import pytest
 from tests.fleet_world import name_of
 from tests.unit.web.acting import ActingSite
 
+pytestmark = pytest.mark.slow
+
 RACK1 = " ".join(map(name_of, range(40)))
 BOTH = f"{RACK1} node040"
 QUESTION = "restart 41 nodes of 2 groups (rack1, rack2): node[000-040]"

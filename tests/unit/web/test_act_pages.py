@@ -17,6 +17,8 @@ from imagebuilder.web.tokens import remove_token
 from tests.fleet_world import NEW, OLD, FleetWorld
 from tests.unit.web.acting import FORM, ORIGIN, ActingSite
 
+pytestmark = pytest.mark.slow
+
 PLAIN = {"verb": "rollback", "profile": "generic"}
 PAGES = ("/", "/nodes/node001", f"/releases/rx7600xt/{NEW}", "/rollouts")
 ATTACK = "<script>alert(1)</script>'\"><img src=x onerror=alert(2)>"

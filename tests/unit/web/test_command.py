@@ -12,6 +12,8 @@ import pytest
 from imagebuilder.process import run
 from tests.fleet_world import FleetWorld
 
+pytestmark = pytest.mark.slow
+
 # A program for which one package is not installed.
 WITHOUT = """
 import sys

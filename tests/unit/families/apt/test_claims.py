@@ -19,6 +19,8 @@ from imagebuilder.recipe.types import Source
 from tests.fixtures.aptrepo import DAY, make_archive, make_flat_archive
 from tests.unit.lock.world import DATE, DEBS, World, days_ago
 
+pytestmark = pytest.mark.slow
+
 BOOKWORM = {"Suite": "oldstable", "Codename": "bookworm"}
 TRIXIE = {"Suite": "stable", "Codename": "trixie"}
 

@@ -28,6 +28,8 @@ from tests.fixtures.aptrepo import Plant
 from tests.unit.lock.test_pool import check_pool, fill, package_of, wanted
 from tests.unit.lock.world import World, hello_recipe
 
+pytestmark = pytest.mark.slow
+
 BIG = "pool/big_1.0_all.deb"
 # Less than 10 kB in two seconds and a half: the mirrors here send all of a file at once or nothing.
 SOON = Patience(rate=10_000, seconds=2.5)
