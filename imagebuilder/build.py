@@ -34,7 +34,7 @@ from imagebuilder.recipe.types import Recipe
 from imagebuilder.root import Root
 from imagebuilder.settings import Settings
 from imagebuilder.steps.build import tools_upper
-from imagebuilder.steps.step import Counted
+from imagebuilder.steps.step import Counted, StepWorkspace
 from imagebuilder.store.kept_tree import keep_tree, take_tree
 from imagebuilder.store.records import Record, make_record, unfinished
 from imagebuilder.store.repository import ImageRef, Store
@@ -42,7 +42,6 @@ from imagebuilder.store.upper import Changes, settle, stage, walk
 from imagebuilder.store.workplace import keep, new_id, workplace
 from imagebuilder.supplies import check_space, supplies
 from imagebuilder.ui import Bar, Ui
-from imagebuilder.workspace import Workspace
 
 
 def build(
@@ -193,9 +192,9 @@ def raise_first(pending: list[Future[None]]) -> None:
 
 def make_workspace(
     site: Site, planned: PlannedStep, number: int, below: tuple[str, ...], log: Path
-) -> Workspace:
+) -> StepWorkspace:
     """The world of one step of the plan."""
-    return Workspace(
+    return StepWorkspace(
         work=site.work,
         lower=below,
         upper=f"u{number}",
@@ -221,7 +220,7 @@ def lowers_of(site: Site, below: str | None) -> tuple[str, ...]:
 
 
 def make_link(
-    site: Site, planned: PlannedStep, workspace: Workspace, commits: ThreadPoolExecutor
+    site: Site, planned: PlannedStep, workspace: StepWorkspace, commits: ThreadPoolExecutor
 ) -> list[Future[None]]:
     """Build one layer of the chain; its commit runs behind the next step."""
     with ExitStack() as stack:
@@ -275,7 +274,7 @@ def parent_of(site: Site, planned: PlannedStep) -> str | None:
     return parent
 
 
-def make_leaf(site: Site, planned: PlannedStep, workspace: Workspace) -> None:
+def make_leaf(site: Site, planned: PlannedStep, workspace: StepWorkspace) -> None:
     """Build a layer beside the chain: its content is what the step left in `out`."""
     with claimed(site, planned) as mine:
         if mine:
@@ -305,7 +304,7 @@ def claimed(site: Site, planned: PlannedStep) -> Iterator[bool]:
         yield not made
 
 
-def run_step(site: Site, planned: PlannedStep, workspace: Workspace) -> tuple[Changes, float]:
+def run_step(site: Site, planned: PlannedStep, workspace: StepWorkspace) -> tuple[Changes, float]:
     """Run one step and settle its upper; what it removes, and its seconds."""
     start = monotonic()
     step = planned.step
@@ -358,7 +357,7 @@ def counting(counted: Counted, bar: Bar, ui: Ui) -> Callable[[str], None]:
     return see
 
 
-def load_facts(workspace: Workspace) -> Mapping[str, int]:
+def load_facts(workspace: StepWorkspace) -> Mapping[str, int]:
     """What a step found and left beside its upper."""
     facts = workspace.facts
     return cast("dict[str, int]", read_object(facts)) if facts.exists() else {}

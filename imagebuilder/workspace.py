@@ -7,24 +7,21 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from imagebuilder.errors import WorkError
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.sandbox.sandbox import Bind, Sandbox, folders_of
 
-if TYPE_CHECKING:  # it works in one of these
-    from imagebuilder.families.protocol import Family
-
 
 @dataclass(frozen=True)
 class Workspace:
-    """The world of one step.
+    """Where a layer is made.
 
-    `lower` (topmost first) and `upper` are names below `work`; `pool` is what a fetch filled, and
-    `family` has made the packages in it.  `epoch` is SOURCE_DATE_EPOCH of the layer.  `on_line`
-    sees each line of output, `on_note` what the step has to tell the person at its end.
+    `lower` (topmost first) and `upper` are names below `work`; `pool` is what a fetch filled.
+    `epoch` is SOURCE_DATE_EPOCH of the layer.  `on_line` sees each line of output, `on_note` what
+    the step has to tell the person at its end.
     """
 
     work: Path
@@ -33,7 +30,6 @@ class Workspace:
     epoch: int
     log: Path
     pool: Pool
-    family: Family
     on_line: Callable[[str], None] | None = field(default=None, compare=False)
     on_note: Callable[[str], None] | None = field(default=None, compare=False)
 
@@ -91,11 +87,17 @@ class Workspace:
         """Run a command in the root that only answers; its output comes back."""
         return run(argv, sandbox=self.sandbox(), check=check)
 
-    def run_engine(self, argv: Sequence[Word], *, env: Mapping[str, str] | None = None) -> None:
-        """Run a bootstrap engine: it sees the host's programs, read-only, and `work`."""
+    def run_engine(
+        self,
+        argv: Sequence[Word],
+        *,
+        env: Mapping[str, str] | None = None,
+        sees: Sequence[str] = (),
+    ) -> None:
+        """Run a bootstrap engine: it sees the host's programs and `sees`, read-only, and `work`."""
         program = Path(argv[0])
         own = folders_of(program) if program.is_absolute() else ()
-        inside = self.sandbox(enter=False, env=env, view=(*own, *map(Path, self.family.on_host)))
+        inside = self.sandbox(enter=False, env=env, view=(*own, *map(Path, sees)))
         run(argv, sandbox=inside, log=self.log, on_line=self.on_line)
 
     @property

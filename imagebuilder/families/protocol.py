@@ -178,11 +178,6 @@ class Family(Protocol):
         ...
 
     @property
-    def on_host(self) -> tuple[str, ...]:
-        """Optional files of the host that an engine reads besides its programs."""
-        ...
-
-    @property
     def ansible(self) -> AnsibleSetup: ...
 
     # Recipe -> Lock

@@ -17,7 +17,7 @@ from imagebuilder.errors import ImagebuilderError
 from imagebuilder.playbook.machine_files import MACHINE_ID
 from imagebuilder.recipe.types import Playbook
 from imagebuilder.sandbox.sandbox import Bind, Sandbox, folders_of
-from imagebuilder.workspace import Workspace
+from imagebuilder.steps.step import StepWorkspace
 
 HERE = Path(__file__).parent
 # Vars that override everything in a playbook and its vars (extra vars win).
@@ -64,7 +64,7 @@ class Controller:
 
 
 def make_controller(
-    workspace: Workspace, playbook: Playbook, host: str, kernel: str, program: Path
+    workspace: StepWorkspace, playbook: Playbook, host: str, kernel: str, program: Path
 ) -> Controller:
     """The controller of one playbook; `kernel` is the package of the image's kernel."""
     top = workspace.work / f"{workspace.upper}.ansible"
@@ -127,7 +127,7 @@ def limit(playbook: Playbook, host: str) -> list[str]:
     return ["--limit", host] if playbook.limited else []
 
 
-def find_release(workspace: Workspace, kernel: str) -> str:
+def find_release(workspace: StepWorkspace, kernel: str) -> str:
     """The release of the image's kernel, "" for a root without one."""
     try:
         return workspace.family.kernel_release(workspace, kernel)

@@ -33,10 +33,9 @@ from imagebuilder.steps import clean as cleaning
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.finalise import find_identity
 from imagebuilder.steps.placed import changed, is_boot_file
-from imagebuilder.steps.step import Step
+from imagebuilder.steps.step import Step, StepWorkspace
 from imagebuilder.ui import format_count
 from imagebuilder.untrusted import MOST_LONG, clean, fit
-from imagebuilder.workspace import Workspace
 
 # Covers everything that this package does to a layer.
 VERSION = 2
@@ -122,7 +121,7 @@ class AnsibleStep(Step):
     def checks(self) -> tuple[Callable[[], object], ...]:
         return (check_ansible,)
 
-    def apply(self, workspace: Workspace) -> None:
+    def apply(self, workspace: StepWorkspace) -> None:
         program = find_ansible()
         if workspace.ask(["test", "-x", PYTHON], check=False).status != 0:
             raise WorkError(
@@ -184,7 +183,7 @@ def check_ansible() -> str:
     return version[0].removeprefix("core ")
 
 
-def run_playbook(workspace: Workspace, step: AnsibleStep, controller: Controller) -> None:
+def run_playbook(workspace: StepWorkspace, step: AnsibleStep, controller: Controller) -> None:
     """Run the playbook.  Raises WorkError with the failed task and the reason."""
     lines: list[str] = []
 
@@ -212,7 +211,7 @@ def run_playbook(workspace: Workspace, step: AnsibleStep, controller: Controller
 
 
 def run_inside(
-    workspace: Workspace, playbook: Playbook, controller: Controller, see: Callable[[str], None]
+    workspace: StepWorkspace, playbook: Playbook, controller: Controller, see: Callable[[str], None]
 ) -> None:
     """Run Ansible in its own sandbox, and its commands in the root's.  Raises WorkError.
 
@@ -250,7 +249,7 @@ def ended(inside: Inside) -> Iterator[None]:
 
 
 def reported_error(
-    workspace: Workspace, step: AnsibleStep, controller: Controller, lines: Sequence[str]
+    workspace: StepWorkspace, step: AnsibleStep, controller: Controller, lines: Sequence[str]
 ) -> WorkError | None:
     """The error that the callback, or else Ansible itself, reported; None if neither did."""
     name = step.playbook.name
@@ -296,7 +295,7 @@ def hints(what: str, *, network: bool) -> Iterator[str]:
         )
 
 
-def tell_skipped(workspace: Workspace, controller: Controller) -> None:
+def tell_skipped(workspace: StepWorkspace, controller: Controller) -> None:
     """Report what the playbook requested that only a running node can do."""
     rows = read_rows(controller.skipped, SkippedRow)
     starts = [f"{row.what} ({row.verb})" for row in rows if row.kind == "service"]
@@ -319,19 +318,19 @@ def tell_skipped(workspace: Workspace, controller: Controller) -> None:
             workspace.on_note(line)
 
 
-def written(workspace: Workspace) -> Iterator[Path]:
+def written(workspace: StepWorkspace) -> Iterator[Path]:
     """The new and changed files in the upper."""
     for folder, _, names in folders_below(workspace.tree):
         yield from (Path(folder, name) for name in names)
 
 
-def boot_files(workspace: Workspace) -> list[str]:
+def boot_files(workspace: StepWorkspace) -> list[str]:
     """The files written by the playbook that an initrd would contain."""
     places = (f"/{path.relative_to(workspace.tree)}" for path in written(workspace))
     return sorted(place for place in places if is_boot_file(place))
 
 
-def lost_files(workspace: Workspace) -> list[str]:
+def lost_files(workspace: StepWorkspace) -> list[str]:
     """The files written by the playbook that no image keeps: keys, names, root's ssh files."""
     removed = (*find_identity(workspace.family), *HOMES)
     places = sorted(f"/{path.relative_to(workspace.tree)}" for path in written(workspace))
@@ -342,7 +341,7 @@ def lost_files(workspace: Workspace) -> list[str]:
     ]
 
 
-def tidy(workspace: Workspace) -> None:
+def tidy(workspace: StepWorkspace) -> None:
     """Remove files of Ansible that differ between builds, and files that no image keeps."""
     for path in list(written(workspace)):
         if BACKUP.search(path.name):

@@ -15,8 +15,7 @@ from imagebuilder.steps import clean
 from imagebuilder.steps.bytecode import run_uncheck
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.packages import inputs_of
-from imagebuilder.steps.step import Counted, Step
-from imagebuilder.workspace import Workspace
+from imagebuilder.steps.step import Counted, Step, StepWorkspace
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class BootstrapStep(Step):
     def counted(self) -> Counted:
         return Counted(len(self.first.packages), "package", self.family.set_up)
 
-    def apply(self, workspace: Workspace) -> None:
+    def apply(self, workspace: StepWorkspace) -> None:
         self.family.bootstrap(self.engine, self.first, workspace)
         run_clean(workspace)
         run_uncheck(workspace)

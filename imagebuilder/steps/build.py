@@ -32,9 +32,9 @@ from imagebuilder.steps.packages import PackagesStep, inputs_of
 from imagebuilder.steps.placed import copy_program
 from imagebuilder.steps.python import PythonStep
 from imagebuilder.steps.signing import check_signing, sign_modules
-from imagebuilder.steps.step import Step
+from imagebuilder.steps.step import Step, StepWorkspace
 from imagebuilder.store.upper import remove, walk
-from imagebuilder.workspace import Workspace, check_places
+from imagebuilder.workspace import check_places
 
 VERSION = 2
 OUT, SOURCES = INSIDE / "out", INSIDE / "source"
@@ -114,7 +114,7 @@ class BuildStep(Step):
         signing = (partial(check_signing, self.signing),) if self.signing else ()
         return (self.family.check_host, *signing)
 
-    def apply(self, workspace: Workspace) -> None:
+    def apply(self, workspace: StepWorkspace) -> None:
         tools = replace(workspace, upper=tools_upper(workspace.upper))
         tools.tree.mkdir()
         tools.tree.chmod(0o755)
@@ -138,7 +138,7 @@ class BuildStep(Step):
         run_clean(workspace)
         remove(tools.tree)
 
-    def furnish(self, tools: Workspace) -> None:
+    def furnish(self, tools: StepWorkspace) -> None:
         """Install what the build needs in its tree."""
         tools.run(["sh", "-c", SET_UP_DKMS])
         if self.tools.packages:
@@ -148,7 +148,7 @@ class BuildStep(Step):
             interpreter = self.python.interpreter
             PythonStep(self.overlay, interpreter, python, epoch=self.epoch).apply(tools)
 
-    def build(self, tools: Workspace, result: Path, kernel: str) -> None:
+    def build(self, tools: StepWorkspace, result: Path, kernel: str) -> None:
         """Unpack the sources and run the program, in the tree with the tools."""
         sources = tools.work / f"{tools.upper}.source"
         sources.mkdir()
@@ -166,7 +166,7 @@ class BuildStep(Step):
             env={**dict(self.environment), "KERNEL": kernel, "DESTDIR": os.fspath(OUT)},
         )
 
-    def failure(self, tools: Workspace, kernel: str, error: WorkError) -> WorkError:
+    def failure(self, tools: StepWorkspace, kernel: str, error: WorkError) -> WorkError:
         """The error of a build that failed: DKMS's own reason where it was DKMS that failed."""
         fault = error.faults[0]
         where = f"overlays/{self.overlay}/{self.script.name}"
@@ -178,7 +178,7 @@ class BuildStep(Step):
         return WorkError(what, where=where, hint=fault.hint)
 
 
-def check_headers(tools: Workspace, kernel: str, packages: tuple[LockedPackage, ...]) -> None:
+def check_headers(tools: StepWorkspace, kernel: str, packages: tuple[LockedPackage, ...]) -> None:
     """Raise WorkError when headers were installed, but not those of the image's kernel."""
     is_headers = tools.family.is_kernel_headers
     named = sorted(package.name for package in packages if is_headers(package.name))
@@ -190,7 +190,7 @@ def check_headers(tools: Workspace, kernel: str, packages: tuple[LockedPackage, 
         )
 
 
-def check_result(workspace: Workspace, kernel: str) -> None:
+def check_result(workspace: StepWorkspace, kernel: str) -> None:
     """Refuse a result that is empty, is not for the root, or is for another kernel.
 
     Raises WorkError.

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from imagebuilder.families.protocol import Family
-from imagebuilder.workspace import Workspace
+from imagebuilder.steps.step import StepWorkspace
 
 VERSION = 2
 
@@ -29,6 +29,6 @@ def render_clean(family: Family) -> str:
     return f"rm -rf -- {' '.join((*LEFTOVERS, *family.leftovers))}"
 
 
-def run_clean(workspace: Workspace) -> None:
+def run_clean(workspace: StepWorkspace) -> None:
     """Remove the leftovers in the same upper that made them, so that no whiteout stays."""
     workspace.run(["sh", "-c", render_clean(workspace.family)])

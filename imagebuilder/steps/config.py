@@ -13,9 +13,8 @@ from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.placed import copy_program, files_input
-from imagebuilder.steps.step import Step
+from imagebuilder.steps.step import Step, StepWorkspace
 from imagebuilder.steps.tarball import run_place
-from imagebuilder.workspace import Workspace
 
 VERSION = 1
 
@@ -61,7 +60,7 @@ class ConfigStep(Step):
             "epoch": self.epoch,
         }
 
-    def apply(self, workspace: Workspace) -> None:
+    def apply(self, workspace: StepWorkspace) -> None:
         add_groups(workspace, self.groups)
         add_users(workspace, self.users)
         check_owners(workspace, self.files)
@@ -78,7 +77,7 @@ class ConfigStep(Step):
         run_clean(workspace)
 
 
-def known(workspace: Workspace, database: str, names: Iterable[str]) -> frozenset[str]:
+def known(workspace: StepWorkspace, database: str, names: Iterable[str]) -> frozenset[str]:
     """Those of `names` that getent(1) of the root knows in `database`."""
     wanted = sorted(set(names))
     if not wanted:
@@ -87,7 +86,7 @@ def known(workspace: Workspace, database: str, names: Iterable[str]) -> frozense
     return frozenset(line.partition(":")[0] for line in said.splitlines())
 
 
-def add_groups(workspace: Workspace, groups: Sequence[Group]) -> None:
+def add_groups(workspace: StepWorkspace, groups: Sequence[Group]) -> None:
     """groupadd(8) for each that the root does not have."""
     there = known(workspace, "group", (group.name for group in groups))
     for group in groups:
@@ -97,7 +96,7 @@ def add_groups(workspace: Workspace, groups: Sequence[Group]) -> None:
             workspace.run(["groupadd", *system, *gid, "--", group.name])
 
 
-def add_users(workspace: Workspace, users: Sequence[User]) -> None:
+def add_users(workspace: StepWorkspace, users: Sequence[User]) -> None:
     """useradd(8) for each, or usermod(8) for an account of a package.  Raises WorkError."""
     groups = known(workspace, "group", (name for user in users for name in user.groups))
     there = known(workspace, "passwd", (user.name for user in users))
@@ -112,7 +111,7 @@ def add_users(workspace: Workspace, users: Sequence[User]) -> None:
         groups |= {user.name}  # its own, which the next user may be in
 
 
-def add_user(workspace: Workspace, user: User, *, there: bool) -> None:
+def add_user(workspace: StepWorkspace, user: User, *, there: bool) -> None:
     """Make one account, or put one that is there in its groups."""
     groups = [f"--groups={','.join(user.groups)}"] if user.groups else []
     if there:
@@ -128,7 +127,7 @@ def add_user(workspace: Workspace, user: User, *, there: bool) -> None:
     )  # fmt: skip
 
 
-def check_owners(workspace: Workspace, files: tuple[TreeFile, ...]) -> None:
+def check_owners(workspace: StepWorkspace, files: tuple[TreeFile, ...]) -> None:
     """Refuse files whose owner or group the root does not know.  Raises WorkError."""
     for database, named in (
         ("passwd", {f.owner for f in files}),
@@ -142,7 +141,7 @@ def check_owners(workspace: Workspace, files: tuple[TreeFile, ...]) -> None:
             )
 
 
-def run_script(workspace: Workspace, overlay: str, script: Script) -> None:
+def run_script(workspace: StepWorkspace, overlay: str, script: Script) -> None:
     """Run one script as root in the root; it sees nothing of the host but itself."""
     inside = INSIDE / "script"
     copy = workspace.work / f"{workspace.upper}.script"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.folders import matching
-from imagebuilder.workspace import Workspace
+from imagebuilder.steps.step import StepWorkspace
 
 TREE = "var/lib/dkms"
 LOG = "make.log"
@@ -51,7 +51,7 @@ class DkmsFailure:
     hint: str
 
 
-def find_dkms_failure(tools: Workspace, kernel: str) -> DkmsFailure | None:
+def find_dkms_failure(tools: StepWorkspace, kernel: str) -> DkmsFailure | None:
     """The reason in the make.log that DKMS has left in the tree of `tools`; None for no log.
 
     The tree is thrown away, so the step's log gets the whole make.log.

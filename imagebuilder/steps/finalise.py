@@ -12,8 +12,7 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.families.protocol import Family
 from imagebuilder.steps import clean
-from imagebuilder.steps.step import Step
-from imagebuilder.workspace import Workspace
+from imagebuilder.steps.step import Step, StepWorkspace
 
 VERSION = 2
 
@@ -80,7 +79,7 @@ class FinaliseStep(Step):
             "epoch": self.epoch,
         }
 
-    def apply(self, workspace: Workspace) -> None:
+    def apply(self, workspace: StepWorkspace) -> None:
         script = render_finalise(workspace.family)
         promises = json.dumps(self.promises)
         workspace.run(["sh", "-c", script, "sh", self.profile, self.version, promises])
@@ -99,7 +98,7 @@ def render_finalise(family: Family) -> str:
     return f"set -eu\n{family.finalise()}{remove}{FINALISE}{clean.render_clean(family)}\n"
 
 
-def check_installed(workspace: Workspace, locked: Mapping[str, str]) -> dict[str, int]:
+def check_installed(workspace: StepWorkspace, locked: Mapping[str, str]) -> dict[str, int]:
     """The root must list the locked packages as installed, all whole, and no others.
 
     Returns their installed sizes in bytes.  Raises WorkError with the difference.

@@ -25,9 +25,8 @@ from imagebuilder.files import plain_file
 from imagebuilder.recipe.types import TreeFile
 from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.steps.placed import files_input
-from imagebuilder.steps.step import Step
+from imagebuilder.steps.step import Step, StepWorkspace
 from imagebuilder.steps.tarball import run_place
-from imagebuilder.workspace import Workspace
 
 VERSION = 3
 OUT = INSIDE / "out"
@@ -58,7 +57,7 @@ class InitrdStep(Step):
             "epoch": self.epoch,
         }
 
-    def apply(self, workspace: Workspace) -> None:
+    def apply(self, workspace: StepWorkspace) -> None:
         version = workspace.family.kernel_release(workspace, self.kernel)
         run_place(workspace, self.files)
         workspace.out.mkdir()

@@ -13,8 +13,7 @@ from imagebuilder.lock.verified import Locked
 from imagebuilder.steps import clean
 from imagebuilder.steps.bytecode import run_uncheck
 from imagebuilder.steps.clean import run_clean
-from imagebuilder.steps.step import Counted, Step
-from imagebuilder.workspace import Workspace
+from imagebuilder.steps.step import Counted, Step, StepWorkspace
 
 
 def inputs_of(packages: tuple[LockedPackage, ...]) -> Json:
@@ -54,7 +53,7 @@ class PackagesStep(Step):
     def counted(self) -> Counted:
         return Counted(len(self.added.packages), "package", self.family.set_up)
 
-    def apply(self, workspace: Workspace) -> None:
+    def apply(self, workspace: StepWorkspace) -> None:
         self.family.install(self.added, workspace)
         run_clean(workspace)
         run_uncheck(workspace)

@@ -9,8 +9,7 @@ from typing import ClassVar
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
-from imagebuilder.steps.step import Step
-from imagebuilder.workspace import Workspace
+from imagebuilder.steps.step import Step, StepWorkspace
 
 VERSION = 1
 KEPT = (
@@ -50,7 +49,7 @@ class PruneStep(Step):
     def inputs(self) -> Mapping[str, Json]:
         return {"step": f"prune {VERSION}", "rules": list(self.rules), "epoch": self.epoch}
 
-    def apply(self, workspace: Workspace) -> None:
+    def apply(self, workspace: StepWorkspace) -> None:
         for rule in self.rules:
             if rule.rstrip("/*") in KEPT or not rule.startswith("/"):
                 raise WorkError(

@@ -14,8 +14,8 @@ from imagebuilder.lock.types import LockedPython
 from imagebuilder.lock.verified import Locked
 from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.steps.bytecode import run_uncheck
-from imagebuilder.steps.step import Step
-from imagebuilder.workspace import Workspace, check_places
+from imagebuilder.steps.step import Step, StepWorkspace
+from imagebuilder.workspace import check_places
 
 VERSION = 2
 
@@ -61,7 +61,7 @@ class PythonStep(Step):
     def takes(self) -> tuple[Locked, ...]:
         return self.locked.wheels
 
-    def apply(self, workspace: Workspace) -> None:
+    def apply(self, workspace: StepWorkspace) -> None:
         path = self.locked.path
         check_places(workspace, [f"{path}/bin"])
         given = workspace.work / f"{workspace.upper}.wheels"

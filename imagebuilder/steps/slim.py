@@ -23,8 +23,7 @@ from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Recipe, Slim
 from imagebuilder.slim.types import FAULT, SlimOrder
 from imagebuilder.steps.clean import run_clean
-from imagebuilder.steps.step import Step
-from imagebuilder.workspace import Workspace
+from imagebuilder.steps.step import Step, StepWorkspace
 
 VERSION = 1
 # Per cent of a whole root that is rewritten at most: libraries with code for many targets.
@@ -58,7 +57,7 @@ class SlimStep(Step):
             "epoch": self.epoch,
         }
 
-    def apply(self, workspace: Workspace) -> None:
+    def apply(self, workspace: StepWorkspace) -> None:
         slim = self.slim
         order = SlimOrder(
             code=slim.code,
@@ -79,7 +78,7 @@ class SlimStep(Step):
             run_clean(workspace)
 
 
-def run_slim(workspace: Workspace, order: SlimOrder) -> str:
+def run_slim(workspace: StepWorkspace, order: SlimOrder) -> str:
     """Slim the stacked root; one line about all of it.  Raises WorkError with what is wrong."""
     given = workspace.work / f"{workspace.upper}.slim"
     given.write_text(json.dumps(asdict(order)))

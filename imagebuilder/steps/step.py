@@ -6,10 +6,11 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from imagebuilder.digest import Json
+from imagebuilder.families.protocol import Family
 from imagebuilder.lock.verified import Locked
 from imagebuilder.workspace import Workspace
 
@@ -23,6 +24,13 @@ class Counted:
     total: int
     unit: str
     line: re.Pattern[str]
+
+
+@dataclass(frozen=True)
+class StepWorkspace(Workspace):
+    """Where a step works; `family` has made the packages in it."""
+
+    family: Family = field(kw_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +59,7 @@ class Step(ABC):
         """Everything it reads besides the layer below, with the version of its own code."""
 
     @abstractmethod
-    def apply(self, workspace: Workspace) -> None:
+    def apply(self, workspace: StepWorkspace) -> None:
         """Do the work.  Raises WorkError."""
 
     @property

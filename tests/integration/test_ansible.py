@@ -21,9 +21,9 @@ from imagebuilder.lock.verified import Pool
 from imagebuilder.playbook.step import AnsibleStep
 from imagebuilder.recipe.project import digests_of_project
 from imagebuilder.recipe.types import Playbook
+from imagebuilder.steps.step import StepWorkspace
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import settle, walk
-from imagebuilder.workspace import Workspace
 from tests.integration.started import command_lines, wait_until
 from tests.workshop import CHECKOUT, Workshop
 
@@ -69,19 +69,19 @@ class Builder:
         play = Playbook("site.yml", project, files, {}, ("gpu_nodes",))
         return AnsibleStep("own", "demo", "linux-image-amd64", play, epoch=EPOCH)
 
-    def workspace(self, name: str) -> Workspace:
+    def workspace(self, name: str) -> StepWorkspace:
         """A fresh workspace."""
         work = self.top / name
         (work / "u").mkdir(parents=True)
         (work / "c").symlink_to(self.root)
-        return Workspace(
+        return StepWorkspace(
             work,
             ("c",),
             "u",
             EPOCH,
             work / "log",
             Pool(work, work),
-            APT,
+            family=APT,
             on_note=self.notes.setdefault(name, []).append,
         )
 

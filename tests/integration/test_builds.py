@@ -21,8 +21,8 @@ from imagebuilder.process import run
 from imagebuilder.recipe.types import Script
 from imagebuilder.steps.build import BuildStep, check_headers
 from imagebuilder.steps.signing import CERTIFICATE, MAGIC
+from imagebuilder.steps.step import StepWorkspace
 from imagebuilder.store.upper import settle, walk
-from imagebuilder.workspace import Workspace
 from tests.unit.steps.test_signing import make_signing
 
 pytestmark = pytest.mark.root
@@ -39,7 +39,7 @@ GCC = "#!/bin/sh\necho 'gcc (Tiny 14.2.0-19) 14.2.0'\n"
 
 
 @pytest.fixture
-def tiny(busybox: Path, tmp_path: Path) -> Workspace:
+def tiny(busybox: Path, tmp_path: Path) -> StepWorkspace:
     """A root of busybox, a shell and GNU tar, with what stands in for dpkg, gcc and kmod."""
     root = busybox / "c"
     for name in ("sh", "tar", "realpath"):  # busybox's shell would run its own tar
@@ -57,14 +57,14 @@ def tiny(busybox: Path, tmp_path: Path) -> Workspace:
     if not (root / "lib").exists():
         (root / "lib").symlink_to("usr/lib")
     (busybox / "u1").mkdir()
-    return Workspace(
+    return StepWorkspace(
         busybox,
         ("c",),
         "u1",
         1_790_000_000,
         tmp_path / "log",
         Pool(tmp_path / "debs", tmp_path),
-        APT,
+        family=APT,
     )
 
 
@@ -105,14 +105,14 @@ def step(folder: Path, program: str, locked: LockedBuild = NOTHING) -> BuildStep
     )
 
 
-def landed(workspace: Workspace) -> list[str]:
+def landed(workspace: StepWorkspace) -> list[str]:
     """The files of the layer."""
     settle(workspace.tree, [])
     found = (path for path, _ in walk(workspace.tree) if path.is_symlink() or path.is_file())
     return sorted(os.fspath(path.relative_to(workspace.tree)) for path in found)
 
 
-def test_only_what_is_installed_becomes_the_layer(tiny: Workspace, tmp_path: Path) -> None:
+def test_only_what_is_installed_becomes_the_layer(tiny: StepWorkspace, tmp_path: Path) -> None:
     program = (
         'echo "$TARGET" > /usr/bin/compiler\n'
         "mkdir -p /var/lib/dkms && touch /var/lib/dkms/mok.key\n"
@@ -129,7 +129,9 @@ def test_only_what_is_installed_becomes_the_layer(tiny: Workspace, tmp_path: Pat
     assert not (tiny.work / "u1.tools").exists()
 
 
-def test_sources_are_unpacked_where_the_program_finds_them(tiny: Workspace, tmp_path: Path) -> None:
+def test_sources_are_unpacked_where_the_program_finds_them(
+    tiny: StepWorkspace, tmp_path: Path
+) -> None:
     (tmp_path / "hello.c").write_text("int x;\n")
     run(["tar", "-cf", tmp_path / "a.tar", "-C", tmp_path, "hello.c"])
     contents = {"hello_1.dsc": b"Format: 1.0\n", "hello_1.tar": (tmp_path / "a.tar").read_bytes()}
@@ -150,7 +152,7 @@ def test_sources_are_unpacked_where_the_program_finds_them(tiny: Workspace, tmp_
 
 
 def test_modules_are_signed_with_the_key_of_the_site_and_no_other(
-    tiny: Workspace, tmp_path: Path
+    tiny: StepWorkspace, tmp_path: Path
 ) -> None:
     (tiny.work / "c/usr/bin/find").symlink_to("busybox")
     program = (
@@ -192,14 +194,16 @@ def test_modules_are_signed_with_the_key_of_the_site_and_no_other(
     ids=["nothing", "uname", "lost", "fails", "dkms"],
 )  # fmt: skip
 def test_a_build_that_fails_says_why(
-    tiny: Workspace, tmp_path: Path, program: str, what: str
+    tiny: StepWorkspace, tmp_path: Path, program: str, what: str
 ) -> None:
     (tiny.work / "c/usr/bin/uname").symlink_to("busybox")
     with pytest.raises(WorkError, match=what):
         step(tmp_path, program).apply(tiny)
 
 
-def test_headers_of_another_kernel_are_seen_before_anything_is_compiled(tiny: Workspace) -> None:
+def test_headers_of_another_kernel_are_seen_before_anything_is_compiled(
+    tiny: StepWorkspace,
+) -> None:
     package = LockedPackage("linux-headers-6.1-amd64", "6.1", "amd64", "a" * 64, 1, "p", "debian")
     with pytest.raises(WorkError, match=rf"{re.escape(KERNEL)}, and linux-headers-6\.1-amd64 has"):
         check_headers(tiny, KERNEL, (package,))
@@ -207,7 +211,7 @@ def test_headers_of_another_kernel_are_seen_before_anything_is_compiled(tiny: Wo
     check_headers(tiny, KERNEL, (package,))
 
 
-def test_a_root_without_the_kernel_is_refused(tiny: Workspace, tmp_path: Path) -> None:
+def test_a_root_without_the_kernel_is_refused(tiny: StepWorkspace, tmp_path: Path) -> None:
     (tiny.work / "c/usr/bin/dpkg").write_text("#!/bin/sh\n")
     with pytest.raises(InputError, match="installs 0 kernels"):
         step(tmp_path, "true\n").apply(tiny)

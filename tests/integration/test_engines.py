@@ -26,10 +26,10 @@ from imagebuilder.process import run
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.settings import load_settings
 from imagebuilder.steps.bootstrap import BootstrapStep
+from imagebuilder.steps.step import StepWorkspace
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import settle, walk
 from imagebuilder.supplies import pool_folders
-from imagebuilder.workspace import Workspace
 from tests.sampling import times
 from tests.workshop import Workshop
 
@@ -92,8 +92,14 @@ def make(step: BootstrapStep, work: Path, workshop: Workshop) -> Path:
     """The layer of `step`, made below `work`."""
     (work / "u").mkdir(parents=True)
     (work / "u").chmod(0o755)
-    workspace = Workspace(
-        work, (), "u", step.epoch, work / "log", Pool(*pool_folders(workshop.state, "apt")), APT
+    workspace = StepWorkspace(
+        work,
+        (),
+        "u",
+        step.epoch,
+        work / "log",
+        Pool(*pool_folders(workshop.state, "apt")),
+        family=APT,
     )
     step.apply(workspace)
     settle(workspace.tree, [])

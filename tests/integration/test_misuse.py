@@ -134,7 +134,7 @@ def test_kernel_that_is_not_the_only_one(shop: Workshop, tmp_path: Path) -> None
     store = Store(shop.state / "store")
     store.checkout(read_image(store, store.image("generic")).root.commit, tmp_path / "c")
     pool = tmp_path / "pool"
-    workspace = Workspace(tmp_path, ("c",), "u", 1, tmp_path / "log", Pool(pool, pool), APT)
+    workspace = Workspace(tmp_path, ("c",), "u", 1, tmp_path / "log", Pool(pool, pool))
     release = APT.kernel_release(workspace, "linux-image-amd64")
     assert (tmp_path / "c/usr/lib/modules" / release).is_dir()
     plant = """

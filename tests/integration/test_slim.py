@@ -14,8 +14,8 @@ from imagebuilder.families.apt.family import APT
 from imagebuilder.lock.verified import Pool
 from imagebuilder.recipe.types import Slim
 from imagebuilder.steps.slim import SlimStep
+from imagebuilder.steps.step import StepWorkspace
 from imagebuilder.store.upper import settle
-from imagebuilder.workspace import Workspace
 from tests.unit.steps.hip_library import make_hip_library
 
 LIBRARY = "usr/lib/libmath.so.1"
@@ -23,14 +23,14 @@ KERNEL = "usr/lib/rocblas/T_gfx1030.co"
 SLIM = Slim(code=("gfx1102",), code_in=("/usr/lib/libmath.so*", "/usr/lib/rocblas/*"))
 
 
-def workspace_of(work: Path) -> Workspace:
+def workspace_of(work: Path) -> StepWorkspace:
     """A step's world on the tiny root with a library and a kernel for another card."""
     for name, content in ((LIBRARY, make_hip_library()), (KERNEL, b"k" * 1000)):
         place = work / "c" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
     (work / "u").mkdir(mode=0o755)
-    return Workspace(work, ("c",), "u", 1, work / "log", Pool(work, work), APT)
+    return StepWorkspace(work, ("c",), "u", 1, work / "log", Pool(work, work), family=APT)
 
 
 def test_the_layer_has_what_is_left(busybox: Path) -> None:

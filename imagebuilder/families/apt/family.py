@@ -60,12 +60,6 @@ SECRETS = (
     SecretFile("apt proxy password", r"/etc/apt/apt\.conf(\.d/.+)?", IN_ADDRESS),
     SecretFile("apt source password", r"/etc/apt/sources\.list(\.d/.+)?", IN_ADDRESS),
 )
-# Files that the host's apt and dpkg read when engines run them.
-ON_HOST = (
-    "/var/lib/dpkg", "/etc/apt/apt.conf", "/etc/apt/apt.conf.d", "/etc/apt/keyrings",
-    "/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d", "/etc/debian_version", "/etc/debootstrap",
-    "/etc/dpkg",
-)  # fmt: skip
 # What Ansible finds in a root.  No package lists: only the lock may add packages.
 APT_CONF = 'Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "/dev/null";\n'
 ANSIBLE = AnsibleSetup(
@@ -103,7 +97,6 @@ class AptFamily:
     leftovers: tuple[str, ...] = LEFTOVERS
     site_files: tuple[str, ...] = SITE_FILES
     secrets: tuple[SecretFile, ...] = SECRETS
-    on_host: tuple[str, ...] = ON_HOST
     ansible: AnsibleSetup = ANSIBLE
 
     @property

@@ -23,7 +23,7 @@ from imagebuilder.playbook.controller import (
 from imagebuilder.playbook.step import AnsibleStep, check_unchanged, hints, reported_error
 from imagebuilder.recipe.project import digests_of_project
 from imagebuilder.recipe.types import Playbook
-from imagebuilder.workspace import Workspace
+from imagebuilder.steps.step import StepWorkspace
 
 
 def make_step(project: Path, **vars_: str) -> AnsibleStep:
@@ -32,9 +32,9 @@ def make_step(project: Path, **vars_: str) -> AnsibleStep:
     return AnsibleStep("own", "p", "linux-image-amd64", play, epoch=0)
 
 
-def make_workspace(work: Path) -> Workspace:
+def make_workspace(work: Path) -> StepWorkspace:
     """A workspace that nothing runs in."""
-    return Workspace(work, (), "u", 0, work / "log", Pool(work, work), APT)
+    return StepWorkspace(work, (), "u", 0, work / "log", Pool(work, work), family=APT)
 
 
 def test_a_project_that_changed_while_its_playbook_ran_is_an_error(tmp_path: Path) -> None:

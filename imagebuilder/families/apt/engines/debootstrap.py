@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from imagebuilder.environment import SBIN
 from imagebuilder.families.apt.engines.excluded import remove_excluded
-from imagebuilder.families.apt.engines.request import BootstrapRequest
+from imagebuilder.families.apt.engines.request import ON_HOST, BootstrapRequest
 from imagebuilder.families.apt.install import NO_INITRD
 from imagebuilder.workspace import Workspace
 
@@ -32,5 +32,6 @@ def run_debootstrap(request: BootstrapRequest, workspace: Workspace) -> None:
             "/usr/share/debootstrap/scripts/sid",
         ],
         env={**NO_INITRD, **IN_SANDBOX},
+        sees=ON_HOST,
     )  # fmt: skip
     remove_excluded(workspace, request.path_excludes)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from imagebuilder.families.apt.engines.debootstrap import IN_SANDBOX
 from imagebuilder.families.apt.engines.excluded import remove_excluded
-from imagebuilder.families.apt.engines.request import BootstrapRequest
+from imagebuilder.families.apt.engines.request import ON_HOST, BootstrapRequest
 from imagebuilder.families.apt.install import NO_INITRD, make_apt_files
 from imagebuilder.families.tool import Tool, check_path, find_tool
 from imagebuilder.workspace import Workspace
@@ -37,6 +37,7 @@ def run_dib(request: BootstrapRequest, workspace: Workspace) -> None:
             "-t", "raw", "-o", work / "image", "imagebuilder",
         ],
         env={**NO_INITRD, **environment(request, workspace, work)},
+        sees=ON_HOST,
     )  # fmt: skip
     remove_excluded(workspace, request.path_excludes)
 

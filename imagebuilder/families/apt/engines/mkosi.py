@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from imagebuilder.families.apt.engines.excluded import remove_excluded
-from imagebuilder.families.apt.engines.request import BootstrapRequest
+from imagebuilder.families.apt.engines.request import ON_HOST, BootstrapRequest
 from imagebuilder.families.apt.install import NO_INITRD
 from imagebuilder.families.tool import Tool, check_path, find_tool
 from imagebuilder.workspace import Workspace
@@ -40,7 +40,8 @@ def run_mkosi(request: BootstrapRequest, workspace: Workspace) -> None:
     script = work / "prepare"
     script.write_text(PREPARE)
     script.chmod(0o755)
-    workspace.run_engine([find_tool(MKOSI), *options(request, workspace, work, script), "build"])
+    words = options(request, workspace, work, script)
+    workspace.run_engine([find_tool(MKOSI), *words, "build"], sees=ON_HOST)
     remove_excluded(workspace, request.path_excludes)
 
 

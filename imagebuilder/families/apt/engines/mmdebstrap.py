@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from urllib.parse import quote
 
-from imagebuilder.families.apt.engines.request import BootstrapRequest
+from imagebuilder.families.apt.engines.request import ON_HOST, BootstrapRequest
 from imagebuilder.families.apt.install import NO_INITRD
 from imagebuilder.workspace import Workspace
 
@@ -29,4 +29,5 @@ def run_mmdebstrap(request: BootstrapRequest, workspace: Workspace) -> None:
             f"deb [trusted=yes] copy:{quote(os.fspath(request.repository))} {request.suite} main",
         ],
         env=NO_INITRD,
+        sees=ON_HOST,
     )  # fmt: skip

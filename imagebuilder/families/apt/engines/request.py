@@ -6,6 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+# Files that the host's apt and dpkg read when engines run them.
+ON_HOST = (
+    "/var/lib/dpkg", "/etc/apt/apt.conf", "/etc/apt/apt.conf.d", "/etc/apt/keyrings",
+    "/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d", "/etc/debian_version", "/etc/debootstrap",
+    "/etc/dpkg",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class BootstrapRequest:

@@ -42,7 +42,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def workspace(tmp_path: Path) -> Workspace:
     """A workspace that nothing runs in."""
     (tmp_path / "u").mkdir()
-    return Workspace(tmp_path, (), "u", 0, tmp_path / "log", Pool(tmp_path, tmp_path), APT)
+    return Workspace(tmp_path, (), "u", 0, tmp_path / "log", Pool(tmp_path, tmp_path))
 
 
 def says(program: Path, words: str) -> None:
