@@ -159,7 +159,7 @@ def reported_health(node: str, seen: Seen | None, now: datetime) -> Health:
         words = f"its last report is too old: {found.value}, {format_age(now - at)} ago"
         return Health(node, Verdict.UNKNOWN, words, at, str(seen.release), told.boot_id, "report")
     if at - now > AHEAD:
-        words = f"its last report is of an unknown time: {found.value}, {format_ahead(at - now)}"
+        words = f"its last report, {found.value}, is {format_ahead(at - now)}"
         return Health(node, Verdict.UNKNOWN, words, at, str(seen.release), told.boot_id, "report")
     readings = parse_readings(told.readings or "")
     return Health(node, found, words, at, str(seen.release), told.boot_id, "report", readings)

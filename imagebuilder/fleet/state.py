@@ -146,8 +146,8 @@ def judge(
     if seen.stage == "failed" or seen.stage.startswith("failed"):
         return Condition.FAILED, f"its boot failed {age} ago"
     if report.at - now > AHEAD:
-        when = f"at an unknown time, stage {seen.stage}: {format_ahead(report.at - now)}"
-        return Condition.SILENT, f"{no_answer}; last sign {when}"
+        when = f"is {format_ahead(report.at - now)}"
+        return Condition.SILENT, f"{no_answer}; last sign, stage {seen.stage}, {when}"
     if now - report.at >= BOOTING:
         return Condition.SILENT, f"{no_answer}; last sign {age} ago, stage {seen.stage}"
     if refused and ssh.ready_since and ssh.ready_since >= report.at:
@@ -159,8 +159,8 @@ def judge(
 
 
 def format_ahead(by: timedelta) -> str:
-    """Why a time is in the future."""
-    return f"the clock of this host was {format_age(by)} ahead"
+    """That a time is in the future, and why."""
+    return f"dated {format_age(by)} in the future: this host's clock was set back"
 
 
 def report_of(seen: Seen | None) -> Observation | None:

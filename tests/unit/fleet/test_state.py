@@ -41,7 +41,13 @@ def seen(stage: str, ago: timedelta) -> Seen:
         ("switch-root", timedelta(days=9), None, Condition.SILENT, "last sign 9 days ago"),
         # A clock that runs ahead is no evidence of the future.
         ("network", -timedelta(hours=1), None, Condition.BOOTING, "reached stage network 0 s ago"),
-        ("switch-root", -timedelta(days=400), None, Condition.SILENT, "clock of this host was 400"),
+        (
+            "switch-root",
+            -timedelta(days=400),
+            None,
+            Condition.SILENT,
+            "dated 400 days in the future",
+        ),
     ],
 )
 def test_a_condition_has_a_reason(
