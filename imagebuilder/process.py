@@ -57,8 +57,8 @@ class Wrapper(Protocol):
         ...
 
 
-class SaidError(Exception):
-    """A program said more than MOST_SAID."""
+class ExcessError(WorkError):
+    """A program printed more than it may, and was stopped."""
 
 
 class Sink(Protocol):
@@ -93,6 +93,7 @@ def run(
     on_line: Callable[[str], None] | None = None,
     ask: Callable[[], None] | None = None,
     seconds: float | None = None,
+    most: int = MOST_SAID,
     check: bool = True,
 ) -> Completed:
     """Run a program to its end.
@@ -104,8 +105,9 @@ def run(
     is called over and over and may raise: then the program and its children are told to end, as
     they are when we are killed, and have END_S for it.  After `seconds`, for captured programs,
     they are too, and what holds its streams open is not waited for.  Raises HostError when the
-    program is not installed, WorkError when it says more than MOST_SAID and, with `check`, when it
-    fails: that shows the command to paste, the last lines it said and where the log is.
+    program is not installed, ExcessError when more than `most` bytes would be captured and, with
+    `check`, WorkError when it fails: that shows the command to paste, the last lines it said and
+    where the log is.
     """
     words = [os.fspath(word) for word in (sandbox.words(argv) if sandbox else argv)]
     inside = sandbox.environment if sandbox else None
@@ -121,11 +123,11 @@ def run(
         if log is None:
             group = sandbox is None and bool(ask or seconds)  # a sandbox makes its own
             try:
-                done = capture(command, environment, cwd, source, ask, seconds, group=group)
-            except SaidError:
-                what = f"`{fit(paste(argv))}` printed more than {MOST_SAID >> 20} MiB, and "
-                what += "was stopped"
-                raise WorkError(what, hint="run it by hand to see what it prints") from None
+                done = capture(command, environment, cwd, source, ask, seconds, most, group=group)
+            except ExcessError:
+                what = f"`{fit(paste(argv))}` printed more than {most >> 20} MiB, and was stopped"
+                hint = "run it by hand to see what it prints"
+                raise ExcessError(what, hint=hint) from None
         else:
             sink: Sink
             if isinstance(log, Path):
@@ -160,6 +162,7 @@ def capture(
     stdin: IO[bytes] | None,
     ask: Callable[[], None] | None = None,
     seconds: float | None = None,
+    most: int = MOST_SAID,
     *,
     group: bool = False,
 ) -> Completed:
@@ -176,7 +179,7 @@ def capture(
         process_group=0 if group else None,
     ) as process:
         try:
-            stdout, stderr = communicate(process, ask, seconds)
+            stdout, stderr = communicate(process, ask, seconds, most)
         except subprocess.TimeoutExpired as said:
             end_program(process)
             stdout, stderr, late = said.stdout or b"", said.stderr or b"", True
@@ -190,12 +193,15 @@ def capture(
 
 
 def communicate(
-    process: subprocess.Popen[bytes], ask: Callable[[], None] | None, seconds: float | None
+    process: subprocess.Popen[bytes],
+    ask: Callable[[], None] | None,
+    seconds: float | None,
+    most: int,
 ) -> tuple[bytes, bytes]:
     """What the program said until its end.
 
-    Raises what `ask` raises, and TimeoutExpired, which has what it said, after `seconds`; SaidError
-    when it says more than MOST_SAID.  subprocess's communicate() would keep any amount in memory.
+    Raises what `ask` raises, and TimeoutExpired, which has what it said, after `seconds`;
+    ExcessError when it says more than `most`: subprocess's communicate() keeps any amount.
     """
     assert process.stdout is not None
     assert process.stderr is not None
@@ -208,8 +214,8 @@ def communicate(
         while selector.get_map() or process.poll() is None:
             left = min(until - time.monotonic(), ASK_S if ask else math.inf)
             wait_for(process, selector, None if left == math.inf else max(left, 0))
-            if len(stdout) + len(stderr) > MOST_SAID:
-                raise SaidError
+            if len(stdout) + len(stderr) > most:
+                raise ExcessError("it printed too much")
             if time.monotonic() >= until:
                 raise subprocess.TimeoutExpired(process.args, 0, bytes(stdout), bytes(stderr))
             if ask and time.monotonic() - asked >= ASK_S:

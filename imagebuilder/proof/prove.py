@@ -7,15 +7,16 @@ import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Answer, Evidence, Finding, Proof, Question
 from imagebuilder.image.types import Image
-from imagebuilder.process import Completed, Wrapper, check_tools, run
+from imagebuilder.process import Completed, ExcessError, Wrapper, check_tools, run
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.code.prove import prove_code
 from imagebuilder.proof.fallback.prove import prove_fallback
@@ -33,7 +34,7 @@ from imagebuilder.proof.secrets.prove import prove_secrets
 from imagebuilder.proof.services.prove import prove_services
 from imagebuilder.proof.subject import RootReader, RunInImage, Subject
 from imagebuilder.proof.system.prove import prove_system
-from imagebuilder.proof.unanswered import REFUSED
+from imagebuilder.proof.unanswered import CUT_OFF, REFUSED
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import Root
 from imagebuilder.sandbox.lasting import staying
@@ -55,6 +56,8 @@ QUESTIONS: tuple[tuple[Question, Callable[[Subject], Iterable[Finding]]], ...] =
     (Question.PRIVILEGES, prove_privileges),
     (Question.SECRETS, prove_secrets),
 )
+# Bytes that a program of the image may print, and all of them: it is kept until the proof ends.
+MOST_SAID, MOST_TOGETHER = 16 << 20, 256 << 20
 # They mostly wait for programs and for files.
 THREADS = 6
 MOST_FINDINGS = 2000  # of a question; a unit may have 20,000 paths, and each a finding
@@ -127,24 +130,45 @@ def image_sandbox(work: Path, root: str, epoch: int) -> Iterator[RunInImage]:
     sandbox = Sandbox(work, (root,), "proof", epoch)
     with staying(sandbox, work / "proof.log") as inside:
         results: Once[tuple[str, ...], Completed] = Once()
+        printed = Printed()
 
         def run_once(argv: Sequence[str], *, seconds: int = 60) -> Completed:
             # Several questions run the same command, and importing vLLM takes 15 s.
-            return results.get(tuple(argv), lambda: run_in(inside, argv, seconds))
+            return results.get(tuple(argv), lambda: run_in(inside, argv, seconds, printed))
 
         yield run_once
 
 
-def run_in(inside: Wrapper, argv: Sequence[str], seconds: int) -> Completed:
+@dataclass
+class Printed:
+    """The bytes that all programs of an image have printed."""
+
+    total: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    def add(self, count: int) -> None:
+        with self.lock:
+            self.total += count
+
+
+def run_in(inside: Wrapper, argv: Sequence[str], seconds: int, printed: Printed) -> Completed:
     """Run a command.  Its words are those of files of the image: the kernel may not take them."""
+    most = max(0, min(MOST_SAID, MOST_TOGETHER - printed.total))
     try:
-        return run(argv, sandbox=inside, seconds=seconds, check=False)
+        done = run(argv, sandbox=inside, seconds=seconds, most=most, check=False)
+    except ExcessError:
+        why = f"it printed more than {MOST_SAID >> 20} MiB"
+        if most < MOST_SAID:
+            why = f"the programs of the image printed more than {MOST_TOGETHER >> 20} MiB"
+        return Completed(CUT_OFF, "", why)
     except ValueError:
         return Completed(REFUSED, "", f"{argv[0]}: an argument contains a zero byte")
     except OSError as error:
         if error.errno != errno.E2BIG:
             raise
         return Completed(REFUSED, "", f"{argv[0]}: {error.strerror}")
+    printed.add(len(done.stdout) + len(done.stderr))
+    return done
 
 
 def prove_tree(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
@@ -10,6 +11,7 @@ from imagebuilder.process import Completed
 from imagebuilder.proof.say import Say
 
 REFUSED = 126  # as sh(1) has it for what cannot be executed
+CUT_OFF = -signal.SIGPIPE  # nobody read the rest of what it printed; stderr says why
 
 
 def why_unanswered(done: Completed) -> str:
@@ -18,6 +20,8 @@ def why_unanswered(done: Completed) -> str:
         return "it did not end in time"
     if done.status == REFUSED:
         return (done.stderr.strip().splitlines() or ["it cannot be executed"])[-1].strip()
+    if done.status == CUT_OFF and done.stderr:
+        return done.stderr.strip().splitlines()[-1].strip()
     return f"killed by signal {-done.status}" if done.status < 0 else ""
 
 

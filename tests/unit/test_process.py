@@ -172,15 +172,12 @@ def test_a_program_that_may_be_ended_reads_its_stdin() -> None:
 
 
 @pytest.mark.parametrize("stream", ["", " >&2"])
-def test_a_program_that_says_too_much_is_ended(
-    stream: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("imagebuilder.process.MOST_SAID", 1 << 20)
+def test_a_program_that_says_too_much_is_ended(stream: str) -> None:
     number = own_number()
     with pytest.raises(WorkError, match=r"yes 61\..* printed more than 1 MiB, and was stopped"):
-        run(["sh", "-c", f"exec yes {number}{stream}"], check=False)
+        run(["sh", "-c", f"exec yes {number}{stream}"], most=1 << 20, check=False)
     assert not is_running(number)
-    assert len(run(["head", "-c", "1000000", "/dev/zero"]).stdout) == 1_000_000
+    assert len(run(["head", "-c", "1000000", "/dev/zero"], most=1 << 20).stdout) == 1_000_000
 
 
 def test_a_program_that_closes_its_streams_is_waited_for() -> None:

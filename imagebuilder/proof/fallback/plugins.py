@@ -15,6 +15,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.fallback import SAY
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.unanswered import CUT_OFF, prove_answered
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.expectations import ExpectedEngine
 from imagebuilder.recipe.model_engine import DevicesModel
@@ -75,6 +76,9 @@ def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[F
         )
         return
     done = subject.run(["ldd", "-r", found[0]])
+    if done.late or done.status == CUT_OFF:
+        yield from prove_answered(SAY, done, f"whether {backend} loads", Evidence(found[0]))
+        return
     lacks = [
         match["name"] or match["symbol"] for match in MISSING.finditer(done.stdout + done.stderr)
     ]
@@ -91,7 +95,10 @@ def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iter
     """The engine runs, and lists no device if there is none."""
     program = devices.command[0]
     done = subject.run(devices.command)
-    if done.status:
+    if done.late or done.status == CUT_OFF:
+        unread = f"which devices {title} lists without one"
+        yield from prove_answered(SAY, done, unread, Evidence(program))
+    elif done.status:
         last = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.status}"]
         command = " ".join((posixpath.basename(program), *devices.command[1:]))
         yield SAY.fault(
@@ -99,6 +106,7 @@ def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iter
             Evidence(program, said=f"exit status {done.status}"),
             hint=f"imagebuilder shell PROFILE -c '{command}' shows it",
         )
+    if done.status:
         return
     for match in DEVICE.finditer(done.stdout + done.stderr):
         name, what = match["name"], match["what"]

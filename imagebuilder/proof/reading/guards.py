@@ -42,8 +42,8 @@ class GuardRun:
 
     @property
     def broken(self) -> bool:
-        """Whether it could not run, or did not end."""
-        return self.status in BROKEN
+        """Whether it could not run, or did not end by itself."""
+        return self.status in BROKEN or self.status < 0
 
 
 def run_guards(subject: Subject, unit: Unit) -> Iterator[GuardRun]:

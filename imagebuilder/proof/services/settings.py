@@ -16,6 +16,7 @@ from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import processors_of
 from imagebuilder.proof.services.hosts import prove_one_address
 from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.model_engine import SettingModel
 from imagebuilder.root import Root
@@ -175,7 +176,10 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Ite
     options |= {line.words[n - 1] for n, w in enumerate(line.words) if n and w.startswith(AT_BOOT)}
     words = [w for w in without(line.words, options) if w]
     done = subject.run(["env", *assignments, *words, *command[1:]])
-    if done.status:
+    unread = f"whether {kind.title} accepts the options and variables of {line.unit}"
+    unanswered = list(prove_answered(SAY, done, unread, Evidence(line.path)))
+    yield from unanswered
+    if done.status and not unanswered:
         output = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.status}"]
         error = next((x for x in output if "error" in x.lower()), output[-1]).strip()
         yield SAY.fault(

@@ -15,13 +15,20 @@ from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.kernel.words import prove_memory, prove_words
 from imagebuilder.proof.privileges.accounts import find_accounts
 from imagebuilder.proof.privileges.prove import prove_privileges
-from imagebuilder.proof.prove import MOST_FINDINGS, answer_question, run_in
+from imagebuilder.proof.prove import (
+    MOST_FINDINGS,
+    MOST_SAID,
+    MOST_TOGETHER,
+    Printed,
+    answer_question,
+    run_in,
+)
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of, read_accounts
 from imagebuilder.proof.reading.numbers import size_of, whole
 from imagebuilder.proof.reading.systemd import parse_units
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.system.prove import prove_system
-from imagebuilder.proof.unanswered import REFUSED
+from imagebuilder.proof.unanswered import REFUSED, why_unanswered
 from tests.unit.proof.trees import make_tree, subject
 
 LONG = "9" * 5000
@@ -106,9 +113,24 @@ def test_no_number_ends_the_proof(tmp_path: Path, path: str, text: str) -> None:
 
 @pytest.mark.parametrize("word", ["x" * (1 << 18), "a\0b"])
 def test_words_that_no_program_takes_are_an_answer(word: str) -> None:
-    done = run_in(Directly(), ["true", word], 5)
+    done = run_in(Directly(), ["true", word], 5, Printed())
     assert (done.status, done.stdout) == (REFUSED, "")
     assert done.stderr.startswith("true: ")
+
+
+def test_output_without_an_end_is_an_answer() -> None:
+    printed = Printed()
+    done = run_in(Directly(), ["yes"], 60, printed)
+    assert (why_unanswered(done), done.stdout) == ("it printed more than 16 MiB", "")
+    assert run_in(Directly(), ["echo", "a"], 60, printed).stdout == "a\n"
+    assert printed.total == len("a\n")
+
+
+def test_all_programs_together_do_not_fill_the_memory() -> None:
+    printed, zeros = Printed(), ["head", "-c", str(MOST_SAID), "/dev/zero"]
+    whys = [why_unanswered(run_in(Directly(), zeros, 60, printed)) for _ in range(17)]
+    assert whys == [*[""] * 16, "the programs of the image printed more than 256 MiB"]
+    assert printed.total == MOST_TOGETHER
 
 
 def test_findings_without_an_end_are_a_fault(tmp_path: Path) -> None:

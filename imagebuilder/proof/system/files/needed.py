@@ -16,6 +16,7 @@ from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.authorities import prove_authorities
 from imagebuilder.proof.system.files.modes import prove_modes
 from imagebuilder.proof.system.files.mounts import prove_mounts
+from imagebuilder.proof.unanswered import prove_answered, why_unanswered
 from imagebuilder.root import Root
 from imagebuilder.ui import format_size
 
@@ -131,7 +132,12 @@ def prove_certificates(root: Root) -> Iterator[Finding]:
 
 def prove_packages(subject: Subject) -> Iterator[Finding]:
     """Faults of packages that the database lacks, or whose installation did not end."""
-    lines = subject.run(subject.family.list_packages).stdout.splitlines()
+    done = subject.run(subject.family.list_packages)
+    if why_unanswered(done):
+        unread = "which packages the database lists"
+        yield from prove_answered(SAY, done, unread, Evidence(subject.family.database))
+        return
+    lines = done.stdout.splitlines()
     states = [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines]
     listed = {name for name, state in states if state not in GONE}
     missing = sorted(name.partition(":")[0] for name in subject.packages)
