@@ -10,10 +10,30 @@ from pathlib import Path
 from imagebuilder.errors import InputError
 
 SSH_FAILED = 255  # ssh(1), EXIT STATUS: the connection, not the command
+# For every session: ~/.ssh/config says how a machine is reached (keys, user, jump hosts), but never
+# what a command there does, gets or prints.  The first SetEnv counts (ssh_config(5)); nothing reads
+# this one.  sftp does not take a SessionType.
+SESSION = {
+    "SetEnv": "IMAGEBUILDER=1",
+    "StdinNull": "no",
+    "ForkAfterAuthentication": "no",
+    "PermitLocalCommand": "no",
+    "ForwardX11": "no",
+    "ClearAllForwardings": "yes",
+    "Tunnel": "no",
+}
 # What a program needs that talks to another one: its own command, and its bytes as they are.
-PLAIN = {"RequestTTY": "no", "RemoteCommand": "none"}
-# For the person's own machines: as they connect to them, but without questions.
-HOST_OPTIONS = {"BatchMode": "yes", "ConnectTimeout": "20", "ServerAliveInterval": "15"} | PLAIN
+PLAIN = {"RequestTTY": "no", "RemoteCommand": "none", "SessionType": "default"}
+# For the person's own machines: as they connect to them, but without questions.  Our connection
+# does not stay open for others.
+HOST_OPTIONS = {
+    "BatchMode": "yes",
+    "ConnectTimeout": "20",
+    "ServerAliveInterval": "15",
+    "ControlMaster": "no",
+    **SESSION,
+    **PLAIN,
+}
 # For nodes.  What a person wants of other hosts is nothing for a node's root.  No PLAIN: people log
 # in with these too, and Ansible asks for terminals.
 NODE_OPTIONS = {
@@ -22,10 +42,9 @@ NODE_OPTIONS = {
     "StrictHostKeyChecking": "yes",
     "GSSAPIDelegateCredentials": "no",
     "ForwardAgent": "no",
-    "ForwardX11": "no",
-    "ClearAllForwardings": "yes",
     "UpdateHostKeys": "no",
     "VerifyHostKeyDNS": "no",
+    **SESSION,
 }
 # A connection that a person keeps open (ControlPersist) may lead to whoever had this address
 # before, and nobody compared its host key with the tree's.

@@ -21,6 +21,7 @@ from imagebuilder.tree import Tree
 NODE = Node("n1", ("52:54:00:00:00:01",), "gpu", address="10.0.0.1")
 PLAYBOOK = "- hosts: all\n  gather_facts: false\n  tasks:\n    - raw: 'true'\n"
 OWN = "Host *\n  ForwardAgent yes\n  ForwardX11 yes\n  LocalForward 8080 localhost:80\n"
+OWN += "  SetEnv LD_PRELOAD=/tmp/x.so\n  PermitLocalCommand yes\n  StdinNull yes\n"
 
 
 def check_options(said: str, tree: Path) -> None:
@@ -33,6 +34,8 @@ def check_options(said: str, tree: Path) -> None:
     assert "stricthostkeychecking true" in lines
     assert f"userknownhostsfile {tree / 'serve/known_hosts'}" in lines
     assert "hostkeyalias n1" in lines
+    assert {line for line in lines if line.startswith("setenv")} == {"setenv IMAGEBUILDER=1"}
+    assert {"permitlocalcommand no", "stdinnull no"} <= {*lines}
 
 
 def test_ansible_on_its_own_forwards_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.fleet.ssh import Heard, Said, group_output, render_ssh_config, run_on
 from imagebuilder.nodes.types import Node
 from imagebuilder.process import run
+from imagebuilder.ssh import HOST_OPTIONS, option_words
 from imagebuilder.tree import Tree
 
 
@@ -45,6 +46,14 @@ Host *
   SendEnv AWS_* GITHUB_TOKEN
   RequestTTY force
   RemoteCommand tmux attach
+  SetEnv LD_PRELOAD=/tmp/x.so PYTHONPATH=/tmp
+  SessionType none
+  StdinNull yes
+  ForkAfterAuthentication yes
+  PermitLocalCommand yes
+  LocalCommand echo connected
+  LocalForward 8080 localhost:80
+  Tunnel yes
   IdentityFile ~/.ssh/nodes
 """
 
@@ -54,15 +63,38 @@ def test_what_a_person_wants_of_other_hosts_is_not_for_nodes(tmp_path: Path) -> 
     node = Node("n1", (), "gpu")
     text = render_ssh_config(Path("/srv/x/known_hosts"), [node], {"n1": "10.0.0.1"})
     (tmp_path / "config").write_text(text.replace("~/.ssh/config", f"{tmp_path}/person"))
-    said = run(["ssh", "-G", "-F", tmp_path / "config", "n1"]).stdout.splitlines()
+    said = run(["ssh", "-G", "-F", tmp_path / "config", "n1", "true"]).stdout.splitlines()
     found = dict(line.partition(" ")[::2] for line in said)
     assert found["identityfile"] == "~/.ssh/nodes"
     assert found["stricthostkeychecking"] in ("true", "yes")
+    check_session(said)
     for word in (
         "controlmaster", "controlpath", "forwardagent", "gssapidelegatecredentials",
         "knownhostscommand", "remotecommand", "requesttty", "sendenv",
     ):  # fmt: skip
         assert found.get(word, "none") in ("none", "no", "false"), word
+
+
+def check_session(said: list[str]) -> None:
+    """The command, its variables and its bytes are ours."""
+    assert [line for line in said if line.startswith("setenv")] == ["setenv IMAGEBUILDER=1"]
+    found = dict(line.partition(" ")[::2] for line in said)
+    assert found["sessiontype"] == "default"
+    for word in (
+        "stdinnull", "forkafterauthentication", "permitlocalcommand", "localforward", "tunnel",
+        "forwardx11", "remotecommand", "requesttty", "controlmaster",
+    ):  # fmt: skip
+        assert found.get(word, "none") in ("none", "no", "false"), word
+
+
+def test_a_person_reaches_their_machines_but_does_not_change_what_a_command_does(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "person").write_text(f"{PERSON}  ProxyJump gate\n")
+    words = ["ssh", "-G", "-F", str(tmp_path / "person"), *option_words(HOST_OPTIONS), "nuc"]
+    said = run(words).stdout.splitlines()
+    assert {"proxyjump gate", "identityfile ~/.ssh/nodes", "forwardagent yes"} <= {*said}
+    check_session(said)
 
 
 @pytest.mark.parametrize("name", ["a b", "50%h", "$HOME"])
