@@ -255,6 +255,14 @@ def shifted(rollout: Rollout, by: timedelta) -> Rollout:
     return replace(rollout, nodes=tuple(shift(n) if n.in_flight else n for n in rollout.nodes))
 
 
+def restart_stages(rollout: Rollout, now: datetime) -> Rollout:
+    """The roll-out in which every node has the whole time of its stage again."""
+    return replace(
+        rollout,
+        nodes=tuple(enter(n, n.stage, now) if n.in_flight else n for n in rollout.nodes),
+    )
+
+
 def watched(rollout: Rollout) -> list[str]:
     """The nodes that advance() wants to know about."""
     if rollout.status is RolloutStatus.ABORTING:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from imagebuilder.errors import Fault, ImagebuilderError
 from imagebuilder.fleet.addresses import find_addresses
@@ -17,11 +18,19 @@ from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.power.choose import choose_drivers
 from imagebuilder.fleet.rollout.due import find_due, wanted_pins
 from imagebuilder.fleet.rollout.journal import obey, runner, save_rollout
-from imagebuilder.fleet.rollout.machine import advance, out_of_window, shifted, watched
+from imagebuilder.fleet.rollout.machine import (
+    advance,
+    in_flight,
+    out_of_window,
+    restart_stages,
+    shifted,
+    watched,
+)
 from imagebuilder.fleet.rollout.message import TellRollout, report_interruption, tell_nobody
 from imagebuilder.fleet.rollout.observe import observe_nodes, reason_of
 from imagebuilder.fleet.rollout.pins import pin_nodes
 from imagebuilder.fleet.rollout.types import (
+    JournalTime,
     LiveRollout,
     PowerCut,
     Rollout,
@@ -43,6 +52,7 @@ from imagebuilder.window import parse_window
 
 POLL = 2.0
 SSH_SECONDS = 30.0
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 JUMP = 60.0  # seconds that a clock is not set by for its exactness alone
 PATIENCE = 60.0  # seconds that a node has to end a boot before it is asked again
 
@@ -56,12 +66,18 @@ def steady_now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def find_boot_id() -> str:
+    """The boot of this host (random(4)) that steady_now() counts from."""
+    return BOOT_ID_FILE.read_text().strip()
+
+
 @dataclass
 class RolloutRun:
     """A process that runs a roll-out: what it works with, and what it remembers of its own doing.
 
     `clock` says when a node entered a stage, when that is late and when its window is over, and
-    `steady` how much time has passed even if the clock was set; `times` are both at the last turn.
+    `steady` how much time has passed of this host's `boot` even if the clock was set; `times` are
+    both at the last turn.
     `reboots` is when each boot was asked to end, `problems` what became of that.  `tell` is called
     for each status that it comes into.
     """
@@ -74,6 +90,7 @@ class RolloutRun:
     wait: Callable[[float], None] = time.sleep
     clock: Callable[[], datetime] = utc_now
     steady: Callable[[], float] = steady_now
+    boot: Callable[[], str] = find_boot_id
     times: tuple[datetime, float] | None = None
     reboots: dict[tuple[str, str], float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
@@ -139,6 +156,13 @@ class RolloutRun:
         """The time, and the roll-out in which no node is late because somebody set the clock."""
         now, steady = self.clock(), self.steady()
         before, self.times = self.times, (now, steady)
+        if before is None and in_flight(rollout):  # another process ran it before
+            written = rollout.written
+            if written is None or written.boot != self.boot():
+                what = "it is unknown how much time has passed: nodes get their whole time again"
+                self.ui.note(what)
+                return self.note(rollout, restart_stages(rollout, now)), now
+            before = (datetime.fromisoformat(written.time), written.seconds)
         by = now - before[0] - timedelta(seconds=steady - before[1]) if before else timedelta()
         if abs(by.total_seconds()) < JUMP:
             return rollout, now
@@ -153,8 +177,11 @@ class RolloutRun:
         return observe_nodes(self.tree, rollout, self.nodes, names, self.drainer, self.problems)
 
     def note(self, before: Rollout, after: Rollout) -> Rollout:
-        """Write a step down, and tell of it."""
+        """Write a step down, with the time that it goes by, and tell of it."""
         if after != before:
+            if self.times:
+                now, steady = self.times[0].isoformat(), round(self.times[1], 3)
+                after = replace(after, written=JournalTime(self.boot(), now, steady))
             save_rollout(self.tree, after)
             self.last = after
             for line in describe_steps(before, after):

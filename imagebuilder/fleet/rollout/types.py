@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from imagebuilder.decode import JsonFile, ZonedTime, ZonedTimeIfAny
+from imagebuilder.decode import JsonFile, Seconds, ZonedTime, ZonedTimeIfAny
 from imagebuilder.digest import Json
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.tree import Name, ReleaseName
@@ -111,11 +111,23 @@ class RolloutTerms:
 
 
 @dataclass(frozen=True)
+class JournalTime:
+    """When a roll-out was written down: by the clock, and in seconds since the boot `boot` of this
+    host, which nobody sets.  A clock that was set since then is noticed by the difference.
+    """
+
+    boot: str
+    time: ZonedTime
+    seconds: Seconds
+
+
+@dataclass(frozen=True)
 class Rollout:
     """A profile's way from the version `before`, which is stable, to `after`.
 
     `why` says why it stopped.  `window` is the maintenance window (imagebuilder.window) that it
-    keeps to, as nightly runs have it; empty for one that a person runs.
+    keeps to, as nightly runs have it; empty for one that a person runs.  `written` goes with the
+    times of its nodes; None in journals of older versions, and before the first step.
     """
 
     profile: Name
@@ -128,6 +140,7 @@ class Rollout:
     status: RolloutStatus = RolloutStatus.RUNNING
     why: str = ""
     window: str = ""
+    written: JournalTime | None = None
 
     @property
     def release(self) -> ReleaseName:

@@ -101,6 +101,57 @@ def test_a_clock_that_is_set_makes_no_node_late(world: RolloutWorld, days: int) 
     assert f"set {'forward' if days > 0 else 'back'} by" in said.getvalue()
 
 
+@pytest.mark.parametrize("boot", ["", "another"])
+@pytest.mark.parametrize("days", [400, -400])
+def test_a_clock_that_is_set_between_two_processes_makes_no_node_late(
+    world: RolloutWorld, days: int, boot: str
+) -> None:
+    jobs = world.sim / "nodes/n1/jobs"
+    jobs.write_text("1\n2\n3\n")
+    rollout = kill_while_draining(world)
+    said = io.StringIO()
+    run = world.run(Ui(said))
+    run.clock = lambda: datetime.now(UTC) + timedelta(days=days)
+    run.steady = time.monotonic
+    if boot:
+        run.boot, run.steady = lambda: boot, lambda: 5.0
+    done = run.go(rollout)
+    assert done.status is RolloutStatus.DONE, render_rollout(LiveRollout(done, runs=False))
+    where = "forward" if days > 0 else "back"
+    expected = "it is unknown how much time has passed" if boot else f"was set {where} by"
+    assert expected in said.getvalue()
+
+
+def test_a_node_is_late_after_the_time_that_passed_between_two_processes(
+    world: RolloutWorld,
+) -> None:
+    (world.sim / "nodes/n1/jobs").write_text("1\n" * 1000)
+    rollout = kill_while_draining(world)
+    run = world.run()
+    passed = rollout.terms.drain_timeout + 1
+    run.clock = lambda: datetime.now(UTC) + timedelta(seconds=passed)
+    run.steady = lambda: time.monotonic() + passed
+    done = run.go(rollout)
+    assert stages(done)["n1"] == "left alone"
+
+
+def kill_while_draining(world: RolloutWorld) -> Rollout:
+    """The journal of a process that was killed while n1 was drained."""
+    run = world.run()
+    run.clock, run.steady = lambda: datetime.now(UTC), time.monotonic
+
+    def wait(_: float) -> None:
+        raise KeyboardInterrupt
+
+    run.wait = wait
+    with pytest.raises(KeyboardInterrupt):
+        run.go(world.start(order()))
+    rollout = find_rollout(world.tree, "demo")
+    assert rollout is not None
+    assert stages(rollout)["n1"] == "draining"
+    return rollout
+
+
 def test_it_waits_while_nodes_yaml_is_wrong_or_gone(world: RolloutWorld) -> None:
     """Somebody edits it meanwhile: nobody is left alone for that, and nothing ends."""
     file, text = world.tree.nodes_file, world.tree.nodes_file.read_text()
