@@ -28,6 +28,7 @@ from imagebuilder.report.save import read_reports
 from imagebuilder.report.types import Report
 from imagebuilder.report.words import headline
 from imagebuilder.web.act_schema import ANSWERS, ORDER, SECURITY, describe_actions, describe_order
+from imagebuilder.web.connection import networks_of
 from imagebuilder.web.schema import (
     REFERENCE,
     ApiError,
@@ -244,10 +245,10 @@ def make_routes(site: WebSite) -> list[Route]:
 
     async def events(request: Request) -> Response:
         broker = site.watcher.broker
-        if broker.is_full or broker.closed:
-            words = {"error": "too many streams are open"}
-            return JSONResponse(words, 503, {"Retry-After": "10"})
-        return EventStream(broker, request.headers.get("last-event-id", "")[:80])
+        if broker.closed:
+            return JSONResponse({"error": "the server ends"}, 503, {"Retry-After": "10"})
+        networks = networks_of(request.client.host if request.client else "")
+        return EventStream(broker, request.headers.get("last-event-id", "")[:80], networks)
 
     def openapi(request: Request) -> Response:
         del request

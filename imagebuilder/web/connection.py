@@ -13,7 +13,8 @@ import logging
 import resource
 import time
 from collections import Counter
-from ipaddress import IPv6Address, ip_address
+from collections.abc import Callable, Iterable
+from ipaddress import IPv6Address, ip_address, ip_network
 from traceback import walk_tb
 
 import h11
@@ -52,17 +53,37 @@ def client_of(address: str) -> str:
     return str(parsed.ipv4_mapped or int(parsed) >> 64)
 
 
+def networks_of(address: str) -> tuple[str, ...]:
+    """The networks of an address, the largest first, and last the client: who has many addresses
+    has those of a network.
+    """
+    client = client_of(address)
+    try:
+        parsed = ip_address(client if "." in client else address)
+    except ValueError:
+        return (client,)
+    lengths = (48, 56) if isinstance(parsed, IPv6Address) else (16, 24)
+    return (*(str(ip_network((parsed, length), strict=False)) for length in lengths), client)
+
+
+def crowding(networks: Iterable[tuple[str, ...]]) -> Callable[[tuple[str, ...]], tuple[int, ...]]:
+    """How many there are of each network of a client, for those of all that are there."""
+    counts = Counter(each for one in networks for each in one)
+    return lambda one: tuple(counts[each] for each in one)
+
+
 class Connection(H11Protocol):
-    """One connection of a client; `owner` is the client, `began` when it connected."""
+    """One connection of a client; `networks` are the client's, `began` is when it connected."""
 
     deadline: asyncio.TimerHandle | None = None
-    owner = ""
+    networks: tuple[str, ...] = ("",)
     began = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.owner, self.began = client_of(self.client[0] if self.client else ""), time.monotonic()
-        if self.owners()[self.owner] > OF_ONE:
+        self.networks = networks_of(self.client[0] if self.client else "")
+        self.began = time.monotonic()
+        if sum(each.networks[-1] == self.networks[-1] for each in self.others()) > OF_ONE:
             self.give_up()
             return
         self.set_deadline()
@@ -73,18 +94,15 @@ class Connection(H11Protocol):
         """Every connection."""
         return [each for each in self.connections if isinstance(each, Connection)]
 
-    def owners(self) -> Counter[str]:
-        """How many connections each client has."""
-        return Counter(each.owner for each in self.others())
-
     def end_one(self) -> None:
-        """End the oldest connection that is owed no answer, of the client with the most.
+        """End the oldest connection that is owed no answer, of the network and of the client with
+        the most.
 
         Whoever sends a request at once gets an answer, however many only hold connections.
         """
-        many = self.owners()
+        crowd = crowding(each.networks for each in self.others())
         idle = [each for each in self.others() if each.is_idle]
-        min(idle, key=lambda each: (-many[each.owner], each.began)).give_up()
+        max(idle, key=lambda each: (crowd(each.networks), -each.began)).give_up()
 
     @property
     def is_idle(self) -> bool:

@@ -4,6 +4,9 @@
 An event has an id; a reader that comes back with the last one it had (Last-Event-ID) is given those
 that it missed.  Where that cannot be done (it was away for too long, it reads too slowly, or the
 server was restarted) it is sent `resync`: it reads everything again, and has lost nothing.
+
+A new reader always gets a stream.  If there are too many, the oldest one ends, of the network and
+the client with the most: it comes back with its Last-Event-ID, and nobody can keep the others out.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from imagebuilder.digest import Json
+from imagebuilder.web.connection import crowding
 
 KEPT = 4096  # events that are remembered for those who come back
 WAITING = 1024  # events that wait for one reader
@@ -44,10 +48,14 @@ class StreamEvent:
 
 @dataclass
 class StreamReader:
-    """Somebody who reads events; `behind` says that some were left out."""
+    """Somebody who reads events; `behind` says that some were left out, `ended` that another reader
+    has its place.
+    """
 
+    networks: tuple[str, ...] = ("",)
     events: deque[StreamEvent] = field(default_factory=deque)
     behind: bool = False
+    ended: bool = False
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def give(self, event: StreamEvent) -> None:
@@ -71,10 +79,6 @@ class Broker:
         self.readers: list[StreamReader] = []
 
     @property
-    def is_full(self) -> bool:
-        return len(self.readers) >= self.streams
-
-    @property
     def last_id(self) -> str:
         return f"{self.start}-{self.number}"
 
@@ -92,18 +96,29 @@ class Broker:
             reader.woken.set()
 
     @contextmanager
-    def reading(self, last: str) -> Iterator[StreamReader]:
+    def reading(self, last: str, networks: tuple[str, ...] = ("",)) -> Iterator[StreamReader]:
         """A reader that had everything up to the event `last`; empty for one that is new."""
-        reader = StreamReader()
+        reader = StreamReader(networks)
         missed = self.since(last)
         reader.behind = missed is None
         reader.events.extend(missed or ())
         reader.woken.set()
         self.readers.append(reader)
+        if len(self.readers) > self.streams:
+            self.end_one()
         try:
             yield reader
         finally:
-            self.readers.remove(reader)
+            if not reader.ended:
+                self.readers.remove(reader)
+
+    def end_one(self) -> None:
+        """End the oldest stream of the network and the client with the most."""
+        crowd = crowding(each.networks for each in self.readers)
+        longest = max(self.readers, key=lambda each: crowd(each.networks))  # the first of equals
+        self.readers.remove(longest)
+        longest.ended = True
+        longest.woken.set()
 
     def since(self, last: str) -> list[StreamEvent] | None:
         """The events after `last`; None when they are not known any more."""
@@ -129,10 +144,10 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, broker: Broker, last: str) -> None:
+    def __init__(self, broker: Broker, last: str, networks: tuple[str, ...] = ("",)) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self.broker, self.last = broker, last
+        self.broker, self.last, self.networks = broker, last, networks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -145,10 +160,10 @@ class EventStream(Response):
             return
         gone = asyncio.ensure_future(wait_until_gone(receive))
         try:
-            with self.broker.reading(self.last) as reader:
+            with self.broker.reading(self.last, self.networks) as reader:
                 hello = StreamEvent(self.broker.last_id, "hello", "{}")
                 await say(f"retry: {RETRY_MS}\n\n" + ("" if self.last else hello.render()))
-                while not (gone.done() or self.broker.closed):
+                while not (gone.done() or self.broker.closed or reader.ended):
                     if text := self.broker.drain(reader):
                         await say(text)
                     elif not await woken(reader, gone):

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from imagebuilder.web import connection
-from imagebuilder.web.connection import Seldom, allow_connections, client_of
+from imagebuilder.web.connection import Seldom, allow_connections, client_of, networks_of
 from imagebuilder.web.run import make_config
 from tests.fleet_world import make_site, make_world, serving
 
@@ -145,6 +145,15 @@ def test_one_machine_is_one_client() -> None:
     assert client_of("fd00:0:0:1::1") == client_of("fd00:0:0:1:ffff::2")
     assert client_of("fd00:0:0:1::1") != client_of("fd00:0:0:2::1")
     assert client_of("::ffff:10.0.0.1") == client_of("10.0.0.1") == "10.0.0.1"
+
+
+def test_an_address_is_of_networks() -> None:
+    assert networks_of("10.1.2.3") == ("10.1.0.0/16", "10.1.2.0/24", "10.1.2.3")
+    assert networks_of("::ffff:10.1.2.3") == networks_of("10.1.2.3")
+    first, second = networks_of("fd00:1:2:3aa::1"), networks_of("fd00:1:2:3bb::1")
+    assert first[:2] == second[:2] == ("fd00:1:2::/48", "fd00:1:2:300::/56")
+    assert first[2] != second[2]
+    assert networks_of("") == ("",)
 
 
 @pytest.mark.parametrize(

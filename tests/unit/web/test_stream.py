@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from starlette.types import Message
 
+from imagebuilder.web.connection import networks_of
 from imagebuilder.web.stream import KEPT, WAITING, Broker, EventStream
 from tests.integration.started import PATIENCE
 
@@ -109,3 +111,32 @@ def test_a_stream_ends_with_its_reader_and_with_the_server() -> None:
     assert "event: hello" in sent[0]
     assert "event: node" in sent[1]
     assert sent[2] == ""
+
+
+def test_streams_of_many_addresses_keep_nobody_out() -> None:
+    """One stream each of all addresses of a network: whoever comes gets one, and keeps it."""
+    broker, others = Broker(streams=100), networks_of("192.0.2.7")
+    with ExitStack() as stack:
+        ours = stack.enter_context(broker.reading("", others))
+        held = [
+            stack.enter_context(broker.reading("", networks_of(f"10.9.{n // 200}.{n % 200}")))
+            for n in range(1000)
+        ]
+        assert not ours.ended
+        assert [reader.ended for reader in held].count(False) == 99
+        late = stack.enter_context(broker.reading("", networks_of("10.9.0.1")))
+        assert not late.ended, "and of their network, the last that came"
+        assert len(broker.readers) == 100
+    assert broker.readers == []
+
+
+def test_of_a_network_the_address_with_the_most_streams_loses_one() -> None:
+    broker = Broker(streams=4)
+    with ExitStack() as stack:
+        addresses = ("10.0.0.1", *["10.0.0.2"] * 3)
+        one, *three = (
+            stack.enter_context(broker.reading("", networks_of(each))) for each in addresses
+        )
+        stack.enter_context(broker.reading("", networks_of("10.0.0.3")))
+        assert not one.ended
+        assert [reader.ended for reader in three] == [True, False, False]
