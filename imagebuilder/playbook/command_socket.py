@@ -19,9 +19,18 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from imagebuilder.process import Completed, Word, Wrapper, run
+from imagebuilder.errors import ImagebuilderError
+from imagebuilder.process import Completed, ExcessError, Word, Wrapper, run
+from imagebuilder.untrusted import fit
 
 NAME = "commands"
+# Bytes that a command may print: they are kept here, and as JSON, and Ansible keeps its results.
+MOST_SAID = 64 << 20
+TOO_MUCH = (
+    f"the command printed more than {MOST_SAID >> 20} MiB, and was stopped: write its output to a "
+    "file, and remove that again"
+)
+FAILED = 1
 
 
 @contextmanager
@@ -64,12 +73,20 @@ def serve(listening: socket.socket, sandbox: Wrapper) -> None:
 
 
 def answer(connection: socket.socket, sandbox: Wrapper) -> None:
-    """Run the command of one connection.  Raises OSError, ValueError."""
+    """Run the command of one connection, and say how it ended, or why it could not run.
+
+    Raises OSError, ValueError if nobody can be told.
+    """
     with connection.makefile("rb") as stream, TemporaryFile() as stdin:
         argv = [str(word) for word in json.loads(stream.readline())]
         shutil.copyfileobj(stream, stdin)
         stdin.seek(0)
-        done = run(argv, sandbox=sandbox, stdin=stdin, check=False)
+        try:
+            done = run(argv, sandbox=sandbox, stdin=stdin, most=MOST_SAID, check=False)
+        except ExcessError:
+            done = Completed(FAILED, "", TOO_MUCH)
+        except (ImagebuilderError, OSError, ValueError) as error:
+            done = Completed(FAILED, "", f"could not run {fit(' '.join(argv))}: {error}")
     connection.sendall(json.dumps(asdict(done)).encode())
 
 
