@@ -9,6 +9,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from imagebuilder.acl import names_writers
 from imagebuilder.errors import HostError, InputError, RootError
 
 MOST_LINKS = 40  # as the kernel (path_resolution(7))
@@ -70,7 +71,8 @@ def check_roots_alone(folder: Path) -> None:
             writers = stat.S_IWOTH | (stat.S_IWGRP if found.st_gid else 0)
             # In a sticky folder, such as /tmp, nobody can replace what is root's already.
             kept = found.st_mode & stat.S_ISVTX and number > 0
-            if found.st_uid != 0 or (found.st_mode & writers and not kept):
+            others = found.st_mode & writers or names_writers(each)
+            if found.st_uid != 0 or (others and not kept):
                 raise HostError(
                     f"users other than root may change {each}, so root writes nothing there",
                     where=os.fspath(folder),
@@ -102,7 +104,10 @@ def check_links(path: Path, env: Mapping[str, str]) -> None:
 
 def owner_of(path: Path) -> str:
     """The name or the number of the owner."""
-    number = path.lstat().st_uid
+    return name_of_user(path.lstat().st_uid)
+
+
+def name_of_user(number: int) -> str:
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

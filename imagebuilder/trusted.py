@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from imagebuilder.acl import ACCESS, DEFAULT, read_writers
 from imagebuilder.errors import HostError
-from imagebuilder.rights import MOST_LINKS, owner_of
+from imagebuilder.rights import MOST_LINKS, name_of_user, owner_of
 
 OVERFLOW = Path("/proc/sys/kernel/overflowuid")
 UID_MAP = Path("/proc/self/uid_map")
@@ -62,6 +63,12 @@ class Trusted:
             here = here.parent if name == ".." else here / name
             try:
                 self.check_one(here, hint, is_last=not todo)
+            except FileNotFoundError:
+                self.check_list(here.parent, DEFAULT, hint)  # what is made there inherits it
+                return
+            except OSError:
+                return
+            try:
                 target = os.fspath(here.readlink()) if here.is_symlink() else ""
             except OSError:
                 return
@@ -86,23 +93,43 @@ class Trusted:
                 where=os.fspath(path),
                 hint=hint,
             )
-        if stat.S_ISDIR(found.st_mode) and (who := self.find_writers(found, is_last=is_last)):
+        # In a sticky folder, such as /tmp, nobody can replace what is a trusted user's already.
+        if not stat.S_ISDIR(found.st_mode) or (found.st_mode & stat.S_ISVTX and not is_last):
+            return
+        if who := self.find_writers(path, found):
             raise HostError(
                 f"{who} can change what is in this folder, so nothing is written there",
                 where=os.fspath(path),
                 hint=f"{hint}, or take the right away: chmod go-w {path}",
             )
+        self.check_list(path, ACCESS, hint)
+        if is_last:
+            self.check_list(path, DEFAULT, hint)
 
-    def find_writers(self, found: os.stat_result, *, is_last: bool) -> str:
-        """Who else may change the names in a folder, "" for nobody."""
-        # In a sticky folder, such as /tmp, nobody can replace what is a trusted user's already.
-        if found.st_mode & stat.S_ISVTX and not is_last:
-            return ""
+    def find_writers(self, path: Path, found: os.stat_result) -> str:
+        """Whom the mode lets change the names in a folder, "" for nobody."""
         if found.st_mode & stat.S_IWOTH:
             return "every user"
         if found.st_mode & stat.S_IWGRP and found.st_gid != 0:
-            return self.find_member(found.st_gid)
+            listed = read_writers(path)  # with a list, the bit is that of its mask
+            return self.find_member(found.st_gid) if listed is None or listed.own_group else ""
         return ""
+
+    def check_list(self, path: Path, name: str, hint: str) -> None:
+        """Raise HostError if an ACL of a folder lets other users write.  Raises OSError too."""
+        listed = None if path in self.named else read_writers(path, name)
+        if listed is None:
+            return
+        others = [name_of_user(uid) for uid in listed.users if uid not in self.users]
+        others += [who for gid in listed.groups if gid and (who := self.find_member(gid))]
+        if others:
+            is_in = "is in" if name == ACCESS else "is made in"
+            what = f"by its ACL, {others[0]} can change what {is_in} this folder, so nothing is "
+            raise HostError(
+                f"{what}written there",
+                where=os.fspath(path),
+                hint=f"{hint}, or remove the list: setfacl -b {path}",
+            )
 
     def find_member(self, gid: int) -> str:
         """A user of a group who is not trusted: many distributions give each user their own group,
@@ -162,6 +189,6 @@ def find_unmapped() -> tuple[int, ...]:
         (_, _, count), *others = (line.split() for line in UID_MAP.read_text().splitlines())
         if not others and int(count) == EVERY_UID:
             return ()
-        return (int(OVERFLOW.read_text()),)
+        return (int(OVERFLOW.read_text()), EVERY_UID)  # an ACL has the latter for them
     except (OSError, ValueError):
         return ()

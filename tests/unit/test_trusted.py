@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from imagebuilder.errors import HostError
 from imagebuilder.files import make_folder
 from imagebuilder.process import run
+from imagebuilder.rights import check_roots_alone
 from imagebuilder.settings import Settings, load_settings
 from imagebuilder.trusted import Trusted
 from tests.workshop import CHECKOUT
@@ -148,6 +150,50 @@ def test_a_group_may_write_if_no_other_user_is_in_it(
         settings(place, state)
 
 
+def set_acl(path: Path, name: str, *entries: tuple[int, int, int], mask: int = 7) -> None:
+    """Give a folder an ACL with these entries: tag, permissions, id."""
+    none = 0xFFFFFFFF
+    rows = [(1, 7, none), *entries, (4, 5, none), (0x10, mask, none), (0x20, 5, none)]
+    value = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in sorted(rows))
+    os.setxattr(path, f"system.posix_acl_{name}", value)
+
+
+@pytest.mark.parametrize("name", ["access", "default"])
+@pytest.mark.parametrize("tag", [2, 8])
+@pytest.mark.parametrize("folder", ["srv", "srv/state", "srv/state/layers"])
+def test_a_state_that_an_acl_lets_another_user_change_is_refused(
+    place: Path, name: str, tag: int, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import grp
+
+    ops = grp.struct_group(("ops", "x", EVE, ["daemon"]))
+    monkeypatch.setattr("imagebuilder.trusted.grp.getgrgid", lambda _: ops)
+    (place / folder).mkdir(parents=True)
+    set_acl(place / folder, name, (tag, 7, EVE))
+    who = "user 4321" if tag == 2 else "group ops, to which daemon belongs,"
+    made = "is in" if name == "access" else "is made in"
+    with pytest.raises(HostError, match=f"by its ACL, {who} can change what {made} this folder"):
+        settings(place, place / "srv/state")
+    with pytest.raises(HostError, match="users other than root may"):
+        check_roots_alone(place / folder)
+
+
+@pytest.mark.parametrize("name", ["access", "default"])
+def test_an_acl_that_lets_others_only_read_is_fine(place: Path, name: str) -> None:
+    state = place / "state"
+    state.mkdir()
+    set_acl(state, name, (2, 5, EVE))
+    assert settings(place, state)
+    set_acl(state, name, (2, 7, EVE), mask=5)
+    assert settings(place, state)
+    set_acl(state, name, (2, 7, 0), (8, 7, 0))
+    assert settings(place, state)
+    # The mode's bit of the group is the mask, and the group itself may only read.
+    os.chown(state, 0, EVE)
+    assert state.stat().st_mode & 0o20 or name == "default"
+    assert settings(place, state)
+
+
 def test_a_folder_of_the_project_that_another_user_made_a_link_is_refused(place: Path) -> None:
     locks = place / "project/recipes/locks"
     locks.symlink_to(place / "target")
@@ -162,7 +208,7 @@ def test_users_of_another_namespace_are_trusted_as_far_as_they_cannot_be_told_ap
 ) -> None:
     (tmp_path / "uid_map").write_text("         0       1000          1\n")
     monkeypatch.setattr("imagebuilder.trusted.UID_MAP", tmp_path / "uid_map")
-    assert Trusted.of([0], tmp_path).users == {0, 65534}
+    assert Trusted.of([0], tmp_path).users == {0, 65534, 2**32 - 1}
     (tmp_path / "uid_map").write_text("         0          0 4294967295\n")
     assert Trusted.of([0], tmp_path).users == {0}
 
