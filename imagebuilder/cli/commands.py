@@ -6,9 +6,10 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Mapping
+from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command, get_group
 
 from imagebuilder.cli.context import Project, State, Verbose
@@ -49,6 +50,11 @@ def name_of(place: str) -> str:
 COMMANDS = {name_of(place): (panel, place) for panel, places in PANELS.items() for place in places}
 
 
+HELP = ["-h", "--help"]
+# What `--help` calls the value of an option, by its type.
+TAKEN = {"str": "TEXT", "list[str]": "TEXT", "Path": "PATH", "int": "NUMBER", "float": "NUMBER"}
+
+
 @functools.cache
 def load_command(name: str) -> TyperCommand | TyperGroup:
     """Import a command."""
@@ -71,6 +77,8 @@ def add_global(command: TyperCommand | TyperGroup) -> None:
 
     Not from environment variables, which would then replace an option before the command.
     """
+    # Typer keeps the option --help that it makes here.
+    show_type(command.get_help_option(typer.Context(command, help_option_names=HELP)))
     if isinstance(command, TyperGroup):
         for below in command.commands.values():
             assert isinstance(below, (TyperCommand, TyperGroup))
@@ -81,6 +89,18 @@ def add_global(command: TyperCommand | TyperGroup) -> None:
     for option in get_command(app).params:
         option.envvar = None
         command.params.append(option)
+    for param in command.params:
+        show_type(param)
+
+
+def show_type(param: object) -> None:
+    """Show in `--help` what an option takes in capitals, and nothing if it takes no value.
+
+    Newer versions of Typer show Python's names by themselves: `<bool>`, `<list[str]>`.
+    """
+    if isinstance(param, TyperOption) and param.metavar is None:
+        name = param.bare_type() if hasattr(param, "bare_type") else ""
+        param.metavar = "" if param.is_flag else TAKEN.get(name)
 
 
 def take_global(state: State = None, project: Project = None, verbose: Verbose = False) -> None:
@@ -89,6 +109,13 @@ def take_global(state: State = None, project: Project = None, verbose: Verbose =
 
 class Commands(TyperGroup):
     """All commands, made when they are asked for."""
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
+        """The global options, as `--help` shows them."""
+        params = super().get_params(ctx)
+        for param in params:
+            show_type(param)
+        return params
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002
         """Their names, in the order of `--help`."""

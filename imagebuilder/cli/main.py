@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from imagebuilder import __version__
-from imagebuilder.cli.commands import Commands
+from imagebuilder.cli.commands import HELP, Commands
 from imagebuilder.cli.context import Project, State, Verbose
 from imagebuilder.cli.sudo import run_as_root
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, RootError
@@ -45,7 +45,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP},
 )
 
 

@@ -79,6 +79,17 @@ def test_help_says_what_an_option_is_without_a_value(
     assert "its stable release stays, and the other profiles continue." in shown
 
 
+def test_help_names_no_types_of_python(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in ((), ("gc",), ("nodes",), ("nodes", "add"), ("rollout", "start"), ("nightly",)):
+        shown = program(*words, "--help").stdout
+        assert [
+            line for line in shown.splitlines() if line.startswith("│ --") and "<" in line
+        ] == []
+        assert "…" not in shown
+    assert "--ignore-unknown-clients" in program("gc", "--help").stdout
+
+
 def test_help_says_one_default() -> None:
     told = [one for one in find_options(load_program()) if "[default:" in (one.help or "")]
     assert len(told) > 10
