@@ -12,6 +12,7 @@ from imagebuilder.cli.names import AsJson
 
 if TYPE_CHECKING:
     from imagebuilder.detect import Detected
+    from imagebuilder.recipe.cards import Cards
     from imagebuilder.recipe.chip import Chip
 
 hardware_app = typer.Typer(
@@ -19,6 +20,7 @@ hardware_app = typer.Typer(
     help="List known cards, show what one needs, and detect those of a machine.",
     no_args_is_help=True,
 )
+NEAR = 5  # most names of cards in a hint
 HEADERS = ("PCI id", "card", "architecture", "target", "computes with", "Linux")
 
 
@@ -71,21 +73,29 @@ def hardware_show(
 
     Example: imagebuilder hardware show "Radeon RX 9070"
     """
-    from imagebuilder.errors import InputError
     from imagebuilder.recipe.cards import load_cards
-    from imagebuilder.recipe.validate import suggest
 
     common: Context = context.obj
-    cards = load_cards(common.settings)
-    chip = cards.find(card) or cards.named(card)
-    if chip is None:
-        hint = suggest(card, [*cards.chips, *cards.names], closest=True)
-        raise InputError(
-            "no card has this PCI id or name",
-            where=card,
-            hint=hint or "list all cards with imagebuilder hardware list",
-        )
+    chip = find_card(card, load_cards(common.settings))
     print_json(chip.as_json()) if json else print_text(chip.render())
+
+
+def find_card(text: str, cards: Cards) -> Chip:
+    """The card with this PCI id or name.  Raises InputError with the names that have its words."""
+    from imagebuilder.errors import InputError
+    from imagebuilder.recipe.validate import suggest
+
+    if chip := cards.find(text) or cards.named(text):
+        return chip
+    near = matching(list(cards.chips.values()), [text])[:NEAR]
+    meant = ", ".join(f'"{chip.names[0]}"' for chip in near)
+    hint = f"did you mean {meant}?" if meant else ""
+    hint = hint or suggest(text, [*cards.chips, *cards.names], closest=True)
+    raise InputError(
+        "no card has this PCI id or name",
+        where=text,
+        hint=hint or "list all cards with imagebuilder hardware list",
+    )
 
 
 @hardware_app.command("detect")
@@ -98,22 +108,39 @@ def hardware_detect(
     write: Annotated[
         str, typer.Option("--write", metavar="NAME", help="Write the recipe to recipes/NAME.yaml.")
     ] = "",
+    card: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CARD",
+            help="Propose a recipe for this card, by its PCI id or name, instead of looking for "
+            "one. Repeatable.",
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Detect the accelerators of a machine and propose a recipe that can be built.
 
     Example: imagebuilder hardware detect node3 --write node3
     """
-    from imagebuilder.detect import ask_devices, detect, read_devices, write_recipe
+    from imagebuilder.detect import PciDevice, ask_devices, detect, read_devices, write_recipe
     from imagebuilder.errors import InputError
+    from imagebuilder.recipe.cards import load_cards
 
     common: Context = context.obj
-    devices = ask_devices(host) if host else read_devices()
+    if host and card:
+        raise InputError("--card: a machine is named too", hint="leave out one of them")
+    if card:
+        cards = load_cards(common.settings)
+        devices = tuple(PciDevice("", find_card(each, cards).pci, "") for each in card)
+        host = " and ".join(card)
+    else:
+        devices = ask_devices(host) if host else read_devices()
     found = detect(host or "this machine", devices, common.settings)
     if write and not found.recipe:
         if found.refused:
             raise InputError.of(found.refused)
-        raise InputError("has no known card", where=found.machine)
+        hint = "name the card with --card; imagebuilder hardware list shows them"
+        raise InputError("has no known card", where=found.machine, hint=hint)
     if write:
         write_recipe(write, found.recipe, common.settings)
     print_json(found.as_json()) if json else print_text(render_detected(found, write))
@@ -122,7 +149,7 @@ def hardware_detect(
 def render_detected(found: Detected, written: str) -> str:
     """What was detected, the recipe, and the next command."""
     if not found.found:
-        return f"{found.machine} has no accelerator"
+        return f"{found.machine} has no accelerator; for a card that is elsewhere, add --card CARD"
     lines = [
         f"{device.pci}  {chip.name if chip else 'unknown: describe it in hardware/NAME.yaml'}"
         for device, chip in found.found

@@ -46,3 +46,16 @@ def test_a_machine_without_a_known_card(
     refused = program("hardware", "detect", "node3", "--write", "node3")
     assert refused.status == 2
     assert "node3: has no known card" in refused.stderr
+    assert "--card" in refused.stderr
+
+
+def test_a_recipe_for_a_card_that_is_elsewhere(program: Program) -> None:
+    done = program("hardware", "detect", "--card", "h100 sxm5 80gb", "--json")
+    assert 'pci: "10de:2330"' in json.loads(done.stdout)["recipe"]
+    several = program("hardware", "detect", "--card", "1002:7480", "--card", "Radeon RX 7900 XTX")
+    assert 'gfx_target: ["gfx1102", "gfx1100"]' in several.stdout
+    unknown = program("hardware", "detect", "--card", "h100")
+    assert unknown.status == 2
+    assert '"H100 PCIe", "H100 SXM5 80GB"' in unknown.stderr
+    both = program("hardware", "detect", "node3", "--card", "1002:7480")
+    assert (both.status, "leave out one" in both.stderr) == (2, True)
