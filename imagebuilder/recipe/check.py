@@ -103,6 +103,8 @@ def check_tree(overlays: Iterable[Overlay], parts: Mapping[str, Part], faults: l
             if file not in own:
                 where = part.document.fault((key_of(file.target),), "", of_key=True).where
             name, other = placed.setdefault(file.target, (overlay.name, file))
+            if file in own and name == overlay.name:
+                continue  # X and X.j2: reported where the files are read
             if lands_as(other) != lands_as(file) and name == overlay.name:
                 what = f"this key generates {file.target}, which files/ also contains"
                 faults.append(Fault(where, what, "keep one of them"))

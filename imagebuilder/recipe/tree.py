@@ -157,7 +157,8 @@ def check_twins(found: list[FoundFile], shown: str, faults: list[Fault]) -> None
     for entry in found:
         if entry.is_template and entry.lands in plain:
             where = f"{shown}/files{entry.target}"
-            faults.append(Fault(where, f"lands on {entry.lands}, which files/ also contains"))
+            what = f"is rendered to {entry.lands}, which files/ also contains"
+            faults.append(Fault(where, what, "keep one of them"))
 
 
 def load_file(

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from imagebuilder.errors import Fault
+from imagebuilder.recipe.model import OverlayFile, RecipeFile, SiteFile
 from imagebuilder.recipe.positions import Document, KeyPath, Yaml
 from imagebuilder.recipe.rules import RULES
 
@@ -30,6 +31,12 @@ EXPECTED: Mapping[str, str] = {
 }
 # The description of each pattern in a model.
 ALLOWED: Mapping[str, str] = {rule.whole: rule.what for rule in RULES}
+# The files for which a key may be meant, and how a hint names them.
+PLACES: Mapping[type[BaseModel], str] = {
+    OverlayFile: "overlays/NAME/overlay.yaml of an overlay that the recipe lists",
+    RecipeFile: "the recipe, recipes/PROFILE.yaml",
+    SiteFile: "the site file, ~/.config/imagebuilder/site.yaml",
+}
 LISTED = 12  # most known names listed in a hint; more would bury it
 
 
@@ -134,8 +141,10 @@ def value_fault(
     """The fault for everything but a wrong type."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        known = known_keys(model, path[:-1])
-        return document.fault(path, "unknown key", suggest(str(path[-1]), known), of_key=True)
+        key = str(path[-1])
+        hint = find_place(model, key) if len(path) == 1 else ""
+        hint = hint or suggest(key, known_keys(model, path[:-1]))
+        return document.fault(path, "unknown key", hint, of_key=True)
     if kind == "missing":
         return document.fault(path[:-1], f"the key {quote(str(path[-1]))} is missing")
     if kind == "literal_error":
@@ -154,6 +163,19 @@ def value_fault(
         "less_than_equal": f"must be at most {context.get('le')}",
     }.get(kind, detail["msg"])
     return document.fault(path, what, of_key=of_key)
+
+
+def find_place(model: type[BaseModel], key: str) -> str:
+    """A hint for a key that belongs below another key of the same file, or into another file."""
+    found = []
+    for name, field in model.model_fields.items():
+        parts = annotations_at(field.annotation, ())
+        if any(isinstance(part, type) and key in known_keys(part, ()) for part in parts):
+            found.append(f"below {quote(field.alias or name)}")
+    for other, place in PLACES.items() if model in PLACES else ():
+        if key in known_keys(other, ()):
+            found.append(f"into {place}")
+    return f"write it {', or '.join(found)}" if found else ""
 
 
 def known_keys(annotation: object, path: KeyPath) -> list[str]:
