@@ -281,8 +281,8 @@ def split_command(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
     count = len(sys.argv) - sys.argv.index("--") - 1 if "--" in sys.argv else 0
     if not 0 < count < len(words):
-        lacks = "nodes" if count else "a command"
-        raise InputError(f"run lacks {lacks}", hint="imagebuilder run NODES -- COMMAND")
+        what = "no nodes before" if count else "no command after"
+        raise InputError(f"run: {what} --", hint="write imagebuilder run NODES -- COMMAND")
     return words[:-count], words[-count:]
 
 

@@ -54,7 +54,9 @@ def token_add(
     common: Context = context.obj
     path = tokens_of(context, system=system)
     secret = add_token(path, name, role)
-    common.ui.note(f"{name} may act with this token; {path} has its SHA-256:")
+    common.ui.note(
+        f"made a token for {name}; it is not shown again, and {path} has only its SHA-256"
+    )
     print_json({"name": name, "role": role, "token": secret}) if json else print_text(secret)
 
 

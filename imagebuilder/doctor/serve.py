@@ -84,16 +84,16 @@ def examine_nfs(*, running: bool | None) -> HostFinding:
 def examine_interface(tree: Tree, name: str) -> tuple[HostFinding, ...]:
     """The interface, its ports, and other DHCP servers on it."""
     if not name:
-        fix = "imagebuilder doctor --serve --interface …"
-        return (HostFinding("wire", Severity.WARNING, "no interface is set", fix),)
+        fix = "imagebuilder doctor --serve --interface NAME"
+        return (HostFinding("interface", Severity.WARNING, "no interface is set", fix),)
     try:
         interface = find_interface(name)
     except ImagebuilderError as error:
-        return tuple(problem("wire", fault) for fault in error.faults)
+        return tuple(problem("interface", fault) for fault in error.faults)
     carrier = "" if interface.has_carrier else ", but has no carrier: is the cable plugged in?"
     level = Severity.OK if interface.has_carrier else Severity.WARNING
     return (
-        HostFinding("wire", level, f"{interface.name} has {interface.address}{carrier}"),
+        HostFinding("interface", level, f"{interface.name} has {interface.address}{carrier}"),
         *examine_ports(tree, interface),
         examine_servers(interface, is_root=os.geteuid() == 0),
     )

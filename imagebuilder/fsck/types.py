@@ -86,7 +86,7 @@ class Checked:
         if left:
             lines.append(f"found {format_count(left, 'fault')} in {verified}")
         else:
-            lines.append(f"{'repaired' if self.damage else 'whole'}: {verified}")
+            lines.append(f"{'repaired' if self.damage else 'intact'}: {verified}")
         return "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from imagebuilder.locks import file_lock
 from imagebuilder.nodes.files import read_offers, refresh_menu
 from imagebuilder.nodes.references import find_channel_faults, find_offers, find_version
 from imagebuilder.publish.space import keep_reserve, use_reserve
+from imagebuilder.recipe.validate import suggest
 from imagebuilder.rights import check_enterable, check_writable
 from imagebuilder.tree import CHANNELS, ReleaseName, Tree, check_folders, close_tree
 from imagebuilder.ui import Ui
@@ -67,10 +68,9 @@ def find_profile(tree: Tree, profile: str) -> list[ReleaseName]:
     """The releases of a profile, at least one.  Raises InputError."""
     if profile and (there := find_releases(tree, profile)):
         return there
-    raise InputError(
-        f"profile {profile} has no release in {tree.path}",
-        hint=f"run imagebuilder publish {profile} to make one; imagebuilder releases lists all",
-    )
+    publish = f"run imagebuilder publish {profile} to make one; imagebuilder releases lists all"
+    near = suggest(profile, {release.profile for release in find_releases(tree)}, closest=True)
+    raise InputError(f"profile {profile} has no release in {tree.path}", hint=near or publish)
 
 
 def find_release(tree: Tree, name: str) -> ReleaseName:

@@ -210,7 +210,7 @@ def list_reports(tree: Tree, name: str) -> FoundReports:
     if not fitting or (version and len(fitting) > 1):
         there = versions or [p for p in tested if tested[p]]
         raise InputError(
-            "matches more than one version" if fitting else "it has no boot test report",
+            "matches more than one version" if fitting else "has no boot test report",
             where=name,
             hint=f"these have reports: {', '.join(there)}"
             if there

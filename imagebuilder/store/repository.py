@@ -154,7 +154,7 @@ class Store:
         if len(exact or fitting) != 1:
             listed = ", ".join(i.version for i in fitting or of_profile)
             what = "more than one version" if fitting else "no version"
-            raise InputError(f"{what} of {profile} fits {version!r}", hint=f"there are: {listed}")
+            raise InputError(f"{what} of {profile} fits {version!r}", hint=f"available: {listed}")
         return (exact or fitting)[0]
 
     def made_at(self, image: ImageRef) -> tuple[float, str]:

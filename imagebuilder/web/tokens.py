@@ -115,7 +115,7 @@ def remove_token(path: Path, name: str) -> None:
     known = load_tokens(path)
     if name not in [token.name for token in known]:
         listed = ", ".join(token.name for token in known) or "none"
-        raise InputError(f"there is no token {name!r}", hint=f"there are: {listed}")
+        raise InputError(f"there is no token {name!r}", hint=f"available: {listed}")
     check_writable(path.parent)
     with file_lock(lock_of(path)):
         left = tuple(token for token in load_tokens(path) if token.name != name)

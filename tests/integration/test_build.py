@@ -222,7 +222,7 @@ def test_gc_removes_what_nothing_needs(change: Change, tmp_path: Path) -> None:
     assert [image["version"] for image in json.loads(shop("images", "--json").stdout)] == [
         change.new.partition("@")[2]
     ]
-    assert shop("fsck").stdout.startswith("whole: 1 image, ")
+    assert shop("fsck").stdout.startswith("intact: 1 image, ")
     said = json.loads(shop("fsck", "--json").stdout)
     assert (said["ok"], said["images"], said["damage"], said["unknown-layers"]) == (True, 1, [], [])
     assert "nothing changed" in shop("build", "generic", "--locked").stdout

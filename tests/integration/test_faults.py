@@ -35,7 +35,7 @@ def shared(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A state for the faults of this module, which is as it was when all are over."""
     made = linked(workshop, tmp_path_factory.mktemp("faults"))
     yield made
-    assert "whole: " in made("fsck").stdout
+    assert "intact: " in made("fsck").stdout
     assert "nothing changed" in made("build", "generic", "--locked").stdout
 
 
@@ -348,7 +348,7 @@ def test_disk_full(shop: Workshop, tmp_path: Path) -> None:
     done = masked(shop, f"{script}{check}", *words)
     assert done.status == 0, done.stderr
     whole, _, built = done.stdout.partition("\n")
-    assert whole.startswith("whole: 1 image, ")
+    assert whole.startswith("intact: 1 image, ")
     # Proved: no layer was committed without the one below it.
     assert json.loads(built)["new"]
     assert json.loads(built)["proved"]

@@ -144,7 +144,7 @@ def test_a_whole_store_is_whole(world: World, tmp_path: Path) -> None:
     assert (done.counts["images"], done.counts["layers"], done.counts["releases"]) == (1, 2, 1)
     on_disk = sum(1 for _ in world.store.path.glob("objects/*/*"))
     assert done.counts["objects"] == on_disk
-    assert done.render().startswith("whole: 1 image, 2 layers")
+    assert done.render().startswith("intact: 1 image, 2 layers")
 
 
 @dataclass(frozen=True)

@@ -192,11 +192,11 @@ def test_kill_at_random_moments(
 
     shop = rebuild.shop
     rebuild.forget()
-    assert "whole: " in shop("fsck").stdout
+    assert "intact: " in shop("fsck").stdout
     shop(*BUILD)
     assert root_of(shop) == rebuild.root
     assert leftovers(shop.state) == []
-    assert "whole: 1 image," in shop("fsck").stdout
+    assert "intact: 1 image," in shop("fsck").stdout
 
 
 def killed(running: Started, number: int, seconds: float) -> bool:

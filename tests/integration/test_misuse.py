@@ -163,7 +163,7 @@ done
         (("build", "generik"), 2, r'no profile named "generik"\n  hint: did you mean "generic"'),
         (("build", "../generic"), 2, r'no profile named "\.\./generic"'),
         (("show", "nope"), 2, "no image of profile nope"),
-        (("show", "generic@nope"), 2, "no version of generic fits 'nope'\n  hint: there are: 20"),
+        (("show", "generic@nope"), 2, "no version of generic fits 'nope'\n  hint: available: 20"),
         (("shell", "--failed", "../../etc"), 2, "no failed build ../../etc was kept"),
         (("export", "generic", "/"), 2, "error: /: exists already"),
         (("--project", "/nonexistent", "profiles"), 2, "error: /nonexistent: has no recipes/"),

@@ -46,7 +46,7 @@ def test_builds_at_once_share_their_layers(workshop: Workshop, tmp_path: Path) -
     assert leftovers(shop.state) == []
     images = json.loads(shop("images", "--json").stdout)
     assert sorted(image["profile"] for image in images) == ["generic", "other"]
-    assert "whole: 2 images" in shop("fsck").stdout
+    assert "intact: 2 images" in shop("fsck").stdout
     one, other = layers_of(shop, "generic"), layers_of(shop, "other")
     shared = [title for title in one if one[title] == other.get(title)]
     assert shared == ["base debian-forky", "packages netboot", "initrd", "packages ssh",

@@ -310,9 +310,11 @@ def doctor(
 
 def test_the_doctor_knows_a_wire_that_can_be_served(room: Room) -> None:
     found = {finding["subject"]: finding for finding in doctor(room, "--interface", "wire0")}
-    assert {"dnsmasq", "nginx", "ip", "ipxe", "nfs", "wire", "ports", "dhcp", "tree"} <= set(found)
+    assert {"dnsmasq", "nginx", "ip", "ipxe", "nfs", "interface", "ports", "dhcp", "tree"} <= set(
+        found
+    )
     assert [f for f in found.values() if f["level"] == "problem"] == []
-    assert found["wire"]["what"] == "wire0 has 10.77.0.1/24"
+    assert found["interface"]["what"] == "wire0 has 10.77.0.1/24"
     what = found["ipxe"]["what"]  # Debian 13 has it for arm64 too
     assert {"BIOS", "UEFI", "UEFI HTTP boot"} <= set(re.split("for |, |; ", what))
     assert "not for 32-bit UEFI" in what
@@ -385,8 +387,8 @@ def test_the_doctor_names_what_is_in_the_way(room: Room) -> None:
 
 
 def test_the_doctor_wants_an_interface_that_exists(room: Room) -> None:
-    (wire,) = (f for f in doctor(room, "--interface", "wire9") if f["subject"] == "wire")
+    (wire,) = (f for f in doctor(room, "--interface", "wire9") if f["subject"] == "interface")
     assert wire["level"] == "problem"
     assert "does not exist" in wire["what"]
-    (wire,) = (f for f in doctor(room) if f["subject"] == "wire")
+    (wire,) = (f for f in doctor(room) if f["subject"] == "interface")
     assert wire["level"] == "warning"

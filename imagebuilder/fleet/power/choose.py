@@ -65,9 +65,10 @@ def find_unable(nodes: Sequence[Node], needs: Collection[str]) -> Iterator[Fault
         unable = [each for each in needs if each not in can]
         names = [node.name for node in nodes if node.power.driver == driver]
         if unable and names:
-            cannot = f"cannot be switched {' and '.join(unable)}: `power: driver` is {driver}"
-            usual = ", as it is where nodes.yaml names none" if driver == Power().driver else ""
-            yield Fault(fold(names), cannot + usual, f"drivers that can: {', '.join(able)}")
+            usual = ", the default," if driver == Power().driver else ""
+            what = f"the power driver {driver}{usual} cannot switch a node {' and '.join(unable)}"
+            hint = f"set `power: {{driver: ...}}` in nodes.yaml to one of {', '.join(able)}"
+            yield Fault(fold(names), what, hint)
 
 
 def missing(node: Node, address: str, needs: Collection[str]) -> Iterator[Fault]:

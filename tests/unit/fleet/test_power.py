@@ -45,7 +45,7 @@ def credentials(folder: Path, text: str, mode: int = 0o600) -> dict[str, str]:
     return {"XDG_CONFIG_HOME": os.fspath(folder)}
 
 
-SSH = "`power: driver` is ssh, as it is where nodes.yaml names none"
+SSH = "the power driver ssh, the default, cannot switch a node "
 
 
 def faults(
@@ -70,7 +70,7 @@ def test_everything_that_is_missing_is_said_before_anything_is_touched(tmp_path:
     assert faults(nodes, ["on"], {"n6": "10.0.0.6"}, tmp_path) == [
         (
             "n[1,8]",
-            "cannot be switched on: " + SSH,
+            SSH + "on",
         ),
         ("n2", "`power: address` is not set, which ipmi needs"),
         ("n2", "`power: credentials` is not set, which ipmi needs"),
@@ -87,16 +87,17 @@ def test_what_cannot_be_switched_off_is_told_before_it_is_forced(tmp_path: Path)
         node("n3", driver="exec", on=("plug",)),
     ]
     assert faults(nodes, ["off", "on"], {}, tmp_path) == [
-        ("n2", "cannot be switched off: `power: driver` is wol"),
+        ("n2", "the power driver wol cannot switch a node off"),
         (
             "n1",
-            "cannot be switched off and on: " + SSH,
+            SSH + "off and on",
         ),
         ("n3", "`power: off` is not set, so the driver exec has no program to run"),
     ]
     with pytest.raises(InputError) as caught:
         choose_drivers(nodes[:1], {}, {}, ["on"])
-    assert caught.value.faults[0].hint == "drivers that can: wol, ipmi, redfish, powerman, exec"
+    hint = "set `power: {driver: ...}` in nodes.yaml to one of wol, ipmi, redfish, powerman, exec"
+    assert caught.value.faults[0].hint == hint
 
 
 def test_a_shutdown_over_ssh_needs_no_power_driver() -> None:

@@ -232,7 +232,7 @@ def test_a_damaged_file_hides_no_other_report(tree: Tree) -> None:
     assert find_report(tree, passed().name).id == "a"
     with pytest.raises(InputError, match="no report has the id"):
         find_report(tree, passed().name, "zzz")
-    with pytest.raises(InputError, match="it has no boot test report"):
+    with pytest.raises(InputError, match="nothing: has no boot test report"):
         find_report(tree, "nothing")
 
 
