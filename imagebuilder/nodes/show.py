@@ -108,7 +108,8 @@ def render_shown(shown: Shown) -> str:
         lines.append(("booted last", f"unknown: {', '.join(shown.damaged)} is damaged"))
     else:
         lines.append(("booted last", "never, according to this tree"))
-    lines.append(("host key", f"ssh -o UserKnownHostsFile={shown.known_hosts} {node.name}"))
+    known = f"-o UserKnownHostsFile={shown.known_hosts}"
+    lines.append(("log in with", f"ssh {known} {node.login}@{node.name}"))
     told = "\n".join(f"  {word}" for word in shown.cmdline)
     return table(lines) + (f"\nkernel command line:\n{told}" if told else "")
 

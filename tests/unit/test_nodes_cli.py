@@ -58,7 +58,7 @@ def test_a_node_is_added_listed_shown_changed_and_removed(nodes: Call, tree: Tre
     shown = nodes("show", "node1").stdout
     assert "boots now    v1\n" in shown
     assert "booted last  never, according to this tree\n" in shown
-    assert f"ssh -o UserKnownHostsFile={tree.serve}/known_hosts node1\n" in shown
+    assert f"ssh -o UserKnownHostsFile={tree.serve}/known_hosts compute@node1\n" in shown
     changed = nodes("set", "node1", "--version", "v2", "--root", "http", "--unset", "address")
     assert changed.stdout == (
         "node1: changed, effective at its next boot\n  channel: stable -> -\n  version: - -> v2\n"

@@ -94,7 +94,7 @@ def test_a_node_shows_what_a_damaged_record_said_on_one_line(tree: Tree, program
     assert line.startswith("booted last")
     assert r"PLANTED\x1b[2J" in line
     assert unfit(done.stdout) == set()
-    assert sum(line.startswith("host key") for line in done.stdout.splitlines()) == 1
+    assert sum(line.startswith("log in with") for line in done.stdout.splitlines()) == 1
 
 
 def test_a_forgotten_value_moves_nothing_and_no_cell_begins_a_line(

@@ -78,7 +78,7 @@ def test_changes_of_health_are_listed(client: TestClient, world: FleetWorld) -> 
     assert "It never reported its health" in client.get("/nodes/node077").text
     world.plant_health(3, "ok", "missing device", "ok")
     page = client.get(NODE).text
-    part = page.partition("Health so far")[2].partition("<section")[0]
+    part = page.partition("Health history")[2].partition("<section")[0]
     shown = re.findall(r"<tr><td><time.*?</tr>", part)
     marks = ["ok", "missing device", "ok"]
     assert [mark in row for mark, row in zip(marks, shown, strict=True)] == [True] * 3
@@ -103,7 +103,7 @@ def test_readings_are_shown_where_they_are_known(client: TestClient) -> None:
     node = client.get(NODE).text
     assert re.search(r"<dt>Cards</dt><dd>63 °C</dd>\s*<dt>Processor</dt><dd>44 °C</dd>", node)
     assert "97 % of what is usual in this boot" in node
-    assert "its last health report has none" in client.get("/nodes/node007").text
+    assert "its last health report has no readings" in client.get("/nodes/node007").text
     found = client.get("/api/v1/nodes").json()["nodes"]
     assert found[3]["health"]["readings"]["card-celsius"] == 63
     assert found[7]["health"]["readings"] == dict.fromkeys(found[3]["health"]["readings"])
