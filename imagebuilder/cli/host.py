@@ -129,7 +129,8 @@ def doctor(
         bool, typer.Option("--serve", help="Check whether this host can serve nodes.")
     ] = False,
     test: Annotated[
-        bool, typer.Option("--test", help="Check whether this host can boot releases in QEMU.")
+        bool,
+        typer.Option("--boot", "--test", help="Check whether this host can boot releases in QEMU."),
     ] = False,
     interface: Annotated[
         str,

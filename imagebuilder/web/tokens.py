@@ -93,15 +93,17 @@ def find_token(path: Path, secret: str) -> Token | None:
 def add_token(path: Path, name: str, role: Role) -> str:
     """A new token, which is shown this once.  Raises InputError."""
     if not NAME.fullmatch(name):
-        raise InputError(f"{name!r} is no name for a token", hint="letters, digits and . _ @ -")
+        raise InputError(
+            f"{name!r} is not a name for a token", hint="use letters, digits and . _ @ -"
+        )
     secret = f"{PREFIX}{secrets.token_urlsafe(32)}"
     check_writable(path.parent)
     make_folder(path.parent)
     with file_lock(lock_of(path)):
         known = load_tokens(path)
         if any(token.name == name for token in known):
-            hint = f"imagebuilder token remove {name} removes that one"
-            raise InputError(f"there is a token {name} already", hint=hint)
+            hint = f"run imagebuilder token remove {name} first, or choose another name"
+            raise InputError(f"token {name!r} already exists", hint=hint)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         save(path, (*known, Token(name, role, digest_of(secret), now)))
     return secret
@@ -115,7 +117,7 @@ def remove_token(path: Path, name: str) -> None:
     known = load_tokens(path)
     if name not in [token.name for token in known]:
         listed = ", ".join(token.name for token in known) or "none"
-        raise InputError(f"there is no token {name!r}", hint=f"available: {listed}")
+        raise InputError(f"unknown token {name!r}", hint=f"available: {listed}")
     check_writable(path.parent)
     with file_lock(lock_of(path)):
         left = tuple(token for token in load_tokens(path) if token.name != name)

@@ -44,14 +44,14 @@ def test_a_token_is_shown_once_and_kept_as_its_hash(tokens: Path) -> None:
     assert (found.name, found.role) == ("ada", Role.POWER)
     assert find_token(tokens, secret[:-1]) is None
     assert find_token(tokens, "") is None
-    with pytest.raises(InputError, match="there is a token ada already"):
+    with pytest.raises(InputError, match="token 'ada' already exists"):
         add_token(tokens, "ada", Role.ADMIN)
     for name in ("", "-x", "a b", "a\n", "x" * 65):
-        with pytest.raises(InputError, match="is no name"):
+        with pytest.raises(InputError, match="is not a name"):
             add_token(tokens, name, Role.ADMIN)
     remove_token(tokens, "ada")
     assert not tokens.exists()
-    with pytest.raises(InputError, match="no token 'ada'"):
+    with pytest.raises(InputError, match="unknown token 'ada'"):
         remove_token(tokens, "ada")
 
 
