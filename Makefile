@@ -39,6 +39,8 @@ help: ## Show this list
 
 image: profile host bytecode ## Build an image: make image PROFILE=rx7600xt
 	@$(BIN)/imagebuilder build '$(PROFILE)'
+	@command -v imagebuilder >/dev/null || \
+	  echo 'To use imagebuilder in this shell: . $(BIN)/activate' >&2
 
 test: host-tests $(STAMP) bytecode style contract types ## Everything: lint, types, then unit, integration and boot tests
 	@$(AS_ROOT) $(PYTEST) $(SHARED) $(wildcard tests/unit tests/integration tests/faults tests/boot tests/systems)

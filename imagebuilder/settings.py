@@ -88,9 +88,9 @@ class Settings:
         """Raise InputError where there is no project: nothing is written beside what ships."""
         if INSTALLED and self.project == SHARE:
             raise InputError(
-                "there is no project here or in a folder above to keep the lock in",
+                "no project in this folder or above it, so a lock or recipe cannot be written",
                 where=os.fspath(Path.cwd()),
-                hint="imagebuilder init DIR makes one; --project DIR names one",
+                hint="run imagebuilder init DIR to create one, or name one with --project DIR",
             )
 
     @property

@@ -34,7 +34,7 @@ def headline(proof: Proof) -> str:
 
 
 def answer_lines(answer: Answer, *, colour: bool, evidence: bool) -> Iterator[str]:
-    result = str(answer.result)
+    result = "does not apply" if answer.result is Result.NOT_ASKED else str(answer.result)
     shade = SHADES.get(answer.result, "") if colour else ""
     took = f"  {answer.seconds:.1f} s" if answer.seconds >= 0.05 else ""
     yield f"{answer.question:<{WIDTH}}  {paint(result, shade)}{took}"

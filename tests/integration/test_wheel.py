@@ -160,5 +160,5 @@ def test_an_installed_program_writes_no_lock_beside_what_ships(
     share = os.fspath(installed / "imagebuilder/share")
     refused = imagebuilder(installed, project, "--project", share, "lock", "minimal")
     assert refused.status == 2
-    assert "hint: imagebuilder init DIR makes one" in refused.stderr
+    assert "hint: run imagebuilder init DIR to create one" in refused.stderr
     assert not (installed / "imagebuilder/share/recipes/locks").exists()

@@ -136,7 +136,7 @@ def test_what_ships_is_no_project_to_write_into(
 ) -> None:
     monkeypatch.setattr("imagebuilder.settings.INSTALLED", True)
     settings.check_project()
-    with pytest.raises(InputError, match="imagebuilder init DIR makes one"):
+    with pytest.raises(InputError, match="run imagebuilder init DIR to create one"):
         replace(settings, project=SHARE).check_project()
 
 

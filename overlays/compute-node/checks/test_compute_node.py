@@ -52,7 +52,8 @@ def test_user_has_no_password(host: Host) -> None:
 
 @pytest.mark.static
 def test_sudoers_are_sound(host: Host) -> None:
-    assert host.run("/usr/sbin/visudo -c").rc == 0
+    run = host.run("/usr/sbin/visudo -c")
+    assert run.rc == 0, run.stderr
     rule = host.file("/etc/sudoers.d/compute-node")
     if rule.exists:
         assert (rule.user, rule.group, rule.mode) == ("root", "root", 0o440)
