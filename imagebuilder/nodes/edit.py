@@ -40,6 +40,7 @@ INDENT = 2
 ATTEMPTS = 5
 # Either one selects the release.
 EXCLUSIVE = {"channel": "version", "version": "channel"}
+SET_SIGNS = frozenset("[]@,!&")  # of sets of nodes, which other commands take
 Value = bool | str | list[str]
 
 
@@ -187,6 +188,8 @@ def require(nodes: Nodes, name: str) -> Node:
     if node is None:
         known = [node.name for node in nodes.nodes]
         hint = suggest(name, known) or "list them with imagebuilder nodes list"
+        many = "name one node; to change many, change their group in nodes.yaml"
+        hint = many if SET_SIGNS & set(name) else hint
         raise InputError(f"unknown node {quote(name)}", hint=hint)
     return node
 

@@ -113,4 +113,7 @@ def test_what_is_wrong_is_raised(nodes: Call) -> None:
         nodes("add", "node1", "--mac", "zz", "--profile", "generic")
     with pytest.raises(InputError, match='unknown node "node1"'):
         nodes("show", "node1")
+    for many in ("node[1-3]", "@gpu", "node1,node2"):
+        with pytest.raises(InputError, match="name one node; to change many"):
+            nodes("remove", many)
     assert nodes("add", "node1").exit_code == 2
