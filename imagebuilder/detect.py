@@ -59,6 +59,7 @@ class PciDevice:
 class Detected:
     """The accelerators of a machine: `found` with known facts, `recipe` the text of a recipe for
     all known ones ("" if none can be built), `refused` why other recipes cannot be built.
+    `nearest` is then the recipe that lacks least, for the reasons `lacks`.
     `left_out` of the recipe are GPUs in the processor of a machine with a card.
     """
 
@@ -67,6 +68,8 @@ class Detected:
     recipe: str = ""
     refused: tuple[Fault, ...] = ()
     left_out: tuple[PciDevice, ...] = ()
+    nearest: str = ""
+    lacks: tuple[Fault, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
         return {
@@ -82,6 +85,7 @@ class Detected:
                 for device, chip in self.found
             ],
             "recipe": self.recipe or None,
+            "nearest": self.nearest or None,
             "refused": [str(fault) for fault in self.refused],
             "left_out": [device.pci for device in self.left_out],
         }
@@ -137,7 +141,9 @@ def detect(machine: str, devices: Sequence[PciDevice], settings: Settings) -> De
     wanted = wanted or [cards.chips[pci] for pci in chips]
     left_out = tuple(device for device, chip in found if chip and chip not in wanted)
     recipe, refused = propose(wanted, cards, settings)
-    return Detected(machine, found, recipe, refused, left_out)
+    tried = [] if recipe else [(t, try_recipe(t, settings)) for t in proposals(wanted, cards)]
+    nearest, lacks = min(tried, key=lambda each: len(each[1]), default=("", ()))
+    return Detected(machine, found, recipe, refused, left_out, nearest, lacks)
 
 
 def propose(

@@ -164,6 +164,11 @@ def render_detected(found: Detected, written: str) -> str:
         done = f"Wrote recipes/{name}.yaml; build it with: {then}"
         offer = f"To write and build it: add --write {name}, then {then}"
         lines += ["", found.recipe, done if written else offer]
+    elif found.nearest:
+        others = [str(fault) for fault in found.refused if fault not in found.lacks]
+        lines += ["", "No recipe can be built yet. The nearest one:", "", found.nearest]
+        lines += ["What it lacks:", *(str(fault) for fault in found.lacks)]
+        lines += ["", "What other recipes lack:", *others] if others else []
     elif found.refused:
         lines += ["", "No recipe can be built:", *(str(fault) for fault in found.refused)]
     return "\n".join(lines)

@@ -54,6 +54,12 @@ def test_a_recipe_for_a_card_that_is_elsewhere(program: Program) -> None:
     assert 'pci: "10de:2330"' in json.loads(done.stdout)["recipe"]
     several = program("hardware", "detect", "--card", "1002:7480", "--card", "Radeon RX 7900 XTX")
     assert 'gfx_target: ["gfx1102", "gfx1100"]' in several.stdout
+    keyless = program("hardware", "detect", "--card", "Instinct MI300X").stdout
+    nearest, _, others = keyless.partition("What other recipes lack:")
+    assert 'rocm_source: "amd"' in nearest
+    assert "What it lacks:" in nearest
+    assert "the vendor's key is missing" in nearest
+    assert "has no code for gfx942" in others
     unknown = program("hardware", "detect", "--card", "h100")
     assert unknown.status == 2
     assert '"H100 PCIe", "H100 SXM5 80GB"' in unknown.stderr
