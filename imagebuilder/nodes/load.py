@@ -21,11 +21,12 @@ from imagebuilder.nodes.model import (
     NodesFile,
     PowerModel,
 )
-from imagebuilder.nodes.references import Problem, menu_problem, node_problem
+from imagebuilder.nodes.references import menu_problem, node_problem
 from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes, Power
 from imagebuilder.recipe.positions import Document, parse_document
 from imagebuilder.recipe.validate import parse_model
 from imagebuilder.tree import HYPHENED, STABLE, Tree
+from imagebuilder.ui import format_count
 
 NO_NODES = "no nodes yet"
 # Seconds after which a change is whole, seconds between two readings, and how many there are.
@@ -187,16 +188,20 @@ def choose_release(profile: str, levels: Sequence[NodeDefaultsModel]) -> tuple[s
 def find_missing(
     document: Document, tree: Tree, menu: Menu, nodes: Sequence[Node]
 ) -> Iterator[Fault]:
-    """A fault for each named thing that the tree does not have, of each node that wants it.
+    """A fault for each named thing that the tree does not have, of the first node that wants it.
 
-    Nodes that want the same are one look at the tree.
+    Nodes that want the same are one look at the tree, and one warning: there may be 800 of them.
     """
     if problem := menu_problem(tree, menu):
         yield document.fault(("menu", "default"), problem.what, problem.hint)
-    problems: dict[tuple[str, str, str, str], Problem | None] = {}
+    by_name = {node.name: node for node in nodes}
+    alike: dict[tuple[str, str, str, str], list[str]] = {}
     for node in nodes:
         wanted = (node.profile, node.channel, node.version, node.files)
-        if wanted not in problems:
-            problems[wanted] = node_problem(tree, node)
-        if problem := problems[wanted]:
-            yield document.fault(("nodes", node.name, problem.key), problem.what, problem.hint)
+        alike.setdefault(wanted, []).append(node.name)
+    for first, *others in alike.values():
+        problem = node_problem(tree, by_name[first])
+        if problem:
+            more = f" (and {format_count(len(others), 'more node')})" if others else ""
+            path = ("nodes", first, problem.key)
+            yield document.fault(path, problem.what + more, problem.hint)

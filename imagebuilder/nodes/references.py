@@ -128,7 +128,8 @@ def node_problem(tree: Tree, node: Node) -> Problem | None:
         return Problem("channel", f"{fault.where} {fault.what}", fault.hint)
     elif not find_version(tree, node.profile, node.channel):
         there = [c for c in CHANNELS if find_version(tree, node.profile, c)]
-        hint = f"run imagebuilder promote {node.profile}"
+        verb = "promote" if node.channel == STABLE else "publish"
+        hint = f"run imagebuilder {verb} {node.profile}"
         if there:
             hint += f", or use channel {' or '.join(there)}"
         return Problem("channel", f"{node.profile} has no {node.channel} release", hint)

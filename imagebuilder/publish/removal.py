@@ -169,7 +169,11 @@ def find_users(
 ) -> Iterator[Reason]:
     """Channels that point to it, nodes that run it, and machines that claim to."""
     if channels := find_channels(tree, release):
-        hint = f"move the channel with imagebuilder publish, promote or rollback {release.profile}"
+        name = release.profile
+        hint = f"move the channel with imagebuilder publish, promote or rollback {name}; if no "
+        hint += (
+            f"node boots {name} any more, remove its links in {tree.channel(name, STABLE).parent}"
+        )
         yield Reason(f"it is {' and '.join(channels)}", hint)
     days = f"{caution.days} days"
     if users := usage.used.get(release):
