@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ CRON = re.compile(r"\d{1,2} \d{1,2}( [\d*/,-]+){3}")
 ACTION = re.compile(r"actions/[a-z-]+@v\d+")
 OTHERS = {"sudo", "echo"}
 EXPRESSION = re.compile(r"\$\{\{ [^}]+ \}\}")
+YAML_BEGINS = re.compile(r" {4}(?:- name: |[a-z-]+:(?: [\[{|~\"'/]|\n| [\w./-]+\n))")
 # The value of an option does not matter here, but that it is one word.
 VALUE = "generic"
 # What takes names of profiles, or of images or releases, which begin with one.
@@ -229,6 +231,22 @@ def test_commands_of_the_docs_exist() -> None:
     pages = {path: path.read_text() for glob in PAGES for path in CHECKOUT.glob(glob)}
     assert sum(len(list(documented(text))) for text in pages.values()) > 100
     assert {path: faults for path, text in pages.items() if (faults := page_faults(text))} == {}
+
+
+def test_yaml_in_the_docs_is_yaml() -> None:
+    """A paragraph that was wrapped again as prose is no YAML any more."""
+    pages = {path: path.read_text() for glob in PAGES for path in CHECKOUT.glob(glob)}
+    found = [(path, one) for path, text in pages.items() for one in yaml_paragraphs(text)]
+    assert len(found) > 30
+    for path, one in found:
+        assert isinstance(YAML(typ="safe").load(one), dict | list), (path, one)
+
+
+def yaml_paragraphs(text: str) -> Iterator[str]:
+    """Indented paragraphs that begin as YAML of ours does, apart from what programs print."""
+    for one in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE):
+        if YAML_BEGINS.match(one) and not one.startswith("    error:"):
+            yield textwrap.dedent(one)
 
 
 def test_commands_in_messages_exist() -> None:
