@@ -281,7 +281,9 @@ def split_command(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
     count = len(sys.argv) - sys.argv.index("--") - 1 if "--" in sys.argv else 0
     if not 0 < count < len(words):
-        what = "no nodes before" if count else "no command after"
+        what = "no nodes are named before" if count else "no command follows"
+        if "--" not in sys.argv:
+            what = "nodes and command have to be separated by"
         raise InputError(f"run: {what} --", hint="write imagebuilder run NODES -- COMMAND")
     return words[:-count], words[-count:]
 
