@@ -17,7 +17,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar, cast
 
-from pydantic import AfterValidator, Field, PlainSerializer, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import ImagebuilderError, InputError
@@ -33,6 +40,7 @@ else:  # pydantic does not resolve a type that contains itself
 # A manifest of 3,000 packages has 1 MB and 8 levels.
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 64
+END_OF_TIME = 253_402_300_800  # the year 10000, in seconds since 1970: no date is that late
 DIGITS = 3  # of seconds: a millisecond is more than any clock here is worth
 # Faults of a value that pydantic says in the words of Python.
 WORDS = {"missing": "is missing", "unexpected_keyword_argument": "unknown key"}
@@ -70,6 +78,13 @@ def check_time_if_any(text: str) -> str:
 
 # Kinds of fields.  An amount is of bytes or of things.
 Amount = Annotated[int, Field(ge=0, lt=1 << 63)]
+# A time in seconds since 1970, until the end of the year 9999; 0 often means none.
+Moment = Annotated[int, Field(ge=0, lt=END_OF_TIME)]
+# The time of the files of an image, which packed file systems and names of versions have too.
+Epoch = Annotated[int, Field(ge=0, lt=1 << 33)]
+# A manifest and a lock may come from another builder, and their texts go to terminals, as those of
+# recipes do, which have none of these control characters either (recipe/positions.py).
+Text = Annotated[str, StringConstraints(max_length=65536, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")]
 Seconds = Annotated[
     float, Field(ge=0, lt=1 << 63), PlainSerializer(lambda seconds: round(seconds, DIGITS))
 ]

@@ -19,7 +19,16 @@ from typing import Annotated
 from pydantic import Field, JsonValue, StringConstraints
 
 from imagebuilder.bootfiles import BOOT_FILES, KERNEL
-from imagebuilder.decode import Amount, JsonFile, decode_box, parse_json, read_or_say
+from imagebuilder.decode import (
+    Amount,
+    Epoch,
+    JsonFile,
+    Moment,
+    Text,
+    decode_box,
+    parse_json,
+    read_or_say,
+)
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import ManifestProof
 from imagebuilder.reasons import LayerRecord
@@ -31,12 +40,6 @@ from imagebuilder.tree import Name, ReleaseName
 
 SLACK = 256 << 20  # bytes
 HINT = "publish or build the image again; imagebuilder releases --verify shows what else is damaged"
-
-
-Epoch = Annotated[int, Field(ge=0, lt=1 << 33)]
-# A manifest may come from another builder, and its texts go to terminals, as those of recipes do,
-# which have none of these control characters either (recipe/positions.py).
-Text = Annotated[str, StringConstraints(max_length=65536, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f]*$")]
 # A part of a line for the kernel, or of a path.
 Line = Annotated[str, StringConstraints(max_length=65536, pattern=r"^\P{Cc}*$")]
 COMMIT = "[0-9a-f]{64}"
@@ -125,7 +128,7 @@ class ImageSource:
     id: Text
     suite: Text
     components: tuple[Text, ...]
-    date: int
+    date: Moment
     release_sha256: Annotated[Text, Field(alias="release-sha256")]
     snapshot: Text
     expired_because: Annotated[Text, Field(alias="expired-because")]

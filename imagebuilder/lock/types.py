@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from imagebuilder.decode import Epoch, Moment, Text
 from imagebuilder.recipe.rules import INDEX
 
 SCHEMA = 1
@@ -122,7 +123,7 @@ class LockedLayer:
     requested: tuple[str, ...]
     packages: tuple[LockedPackage, ...]
     python: tuple[LockedPython, ...]
-    epoch: int
+    epoch: Epoch
     builds: tuple[LockedBuild, ...] = ()
 
 
@@ -137,19 +138,19 @@ class LockedSource:
     file; older locks lack them.
     """
 
-    id: str
-    suite: str
-    components: tuple[str, ...]
-    date: int
-    valid_until: int
-    release_sha256: str
-    origin: str = ""
-    asked: str = ""
-    snapshot: str = ""
-    expired_because: str = ""
-    instead: str = ""
-    release_suite: str = ""
-    codename: str = ""
+    id: Text
+    suite: Text
+    components: tuple[Text, ...]
+    date: Moment
+    valid_until: Moment
+    release_sha256: Text
+    origin: Text = ""
+    asked: Text = ""
+    snapshot: Text = ""
+    expired_because: Text = ""
+    instead: Text = ""
+    release_suite: Text = ""
+    codename: Text = ""
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class Lock:
     profile: str
     architecture: str
     base: str
-    epoch: int
+    epoch: Epoch
     sources: tuple[LockedSource, ...]
     layers: tuple[LockedLayer, ...]
 

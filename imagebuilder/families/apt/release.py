@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
+from imagebuilder.decode import END_OF_TIME
 from imagebuilder.digest import digest_of_bytes
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.families.apt.apt import Apt
@@ -47,9 +48,12 @@ def parse_date(text: str) -> int:
     if not text:
         return 0
     try:
-        return int(parsedate_to_datetime(text).timestamp())
-    except (ValueError, OverflowError) as error:
-        raise WorkError(f"a Release file has no readable date: {text}") from error
+        seconds = int(parsedate_to_datetime(text).timestamp())
+    except (ValueError, OverflowError):
+        seconds = -1
+    if not 0 <= seconds < END_OF_TIME:  # as in a lock
+        raise WorkError(f"a Release file has no readable date: {text}")
+    return seconds
 
 
 def read_releases(apt: Apt) -> tuple[Release, ...]:

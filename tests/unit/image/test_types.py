@@ -68,7 +68,7 @@ LAYERS = st.builds(
     ImageLayer, WORDS, WORDS, INPUTS, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)
 )
 SOURCES = st.builds(
-    ImageSource, WORDS, WORDS, st.tuples(WORDS), st.integers(), WORDS, WORDS, WORDS,
+    ImageSource, WORDS, WORDS, st.tuples(WORDS), st.integers(0, 2**33), WORDS, WORDS, WORDS,
     st.none() | WORDS,
 )  # fmt: skip
 EVIDENCE = st.builds(Evidence, WORDS, WORDS, WORDS, WORDS)

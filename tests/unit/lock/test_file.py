@@ -245,3 +245,27 @@ def test_a_lock_says_nothing_that_leads_elsewhere(
                 load_lock(path)
         else:
             assert load_lock(path).layers == layers
+
+
+def of_the_source(lock: Lock, **changed: Any) -> Lock:  # noqa: ANN401
+    return replace(lock, sources=(replace(lock.sources[0], **changed),))
+
+
+def test_a_lock_has_only_times_that_there_are_and_text_for_a_terminal(
+    tmp_path: Path, lock: Lock
+) -> None:
+    """Versions are named by the time, and a terminal shows the texts."""
+    path = tmp_path / "p.lock"
+    hostile = [replace(lock, epoch=epoch) for epoch in (-1, -(10**11), 10**12, 10**18)]
+    hostile += [replace(lock, layers=(replace(lock.layers[0], epoch=10**12),))]
+    for key in ("date", "valid_until"):
+        hostile += [of_the_source(lock, **{key: time}) for time in (-1, 10**18)]
+    for key in ("suite", "origin", "expired_because", "instead", "codename", "release_suite"):
+        hostile.append(of_the_source(lock, **{key: "forky\x1b[31m"}))
+    for each in hostile:
+        make_lock_file(each, path)
+        with pytest.raises(InputError, match=r"p\.lock:\d+: \w+"):
+            load_lock(path)
+    last = of_the_source(lock, valid_until=253_402_300_799, expired_because="two\nlines\n")
+    make_lock_file(last, path)
+    assert load_lock(path) == last

@@ -170,7 +170,15 @@ def test_another_place_or_snapshot_is_not_compared(world: World) -> None:
     assert world.lock(world.recipe(), replace(lock, sources=(back,))).sources == lock.sources
 
 
-@pytest.mark.parametrize("text", ["soon", "Sat, 06 Sep 99999999999999999999 10:28:57 UTC"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "soon",
+        "Sat, 06 Sep 99999999999999999999 10:28:57 UTC",
+        "Wed, 31 Dec 1969 23:59:59 UTC",
+        "Fri, 31 Dec 9999 23:59:59 -0500",
+    ],
+)
 def test_a_date_that_is_none_is_said(text: str) -> None:
     with pytest.raises(WorkError, match="no readable date"):
         parse_date(text)
