@@ -95,7 +95,12 @@ GLOB = rule(
     r"(/(?!\.\.?(/|$)|\*+(/|$))[^/\n\r]+)(/(?!\.\.?(/|$))[^/\n\r]+)*",
     "an absolute glob that names a first folder",
 )
-URI = rule(r"(https?|file)://[^\s]+", "an address that begins with http://, https:// or file://")
+# Login, host and port.  Brackets are for the addresses of IPv6 alone: nothing can split others.
+AUTHORITY = r"([^\s/\[\]]*@)?(\[[0-9A-Fa-f:.]+\](:[0-9]+)?|[^\s/@\[\]]+)"
+URI = rule(
+    rf"https?://{AUTHORITY}(/\S*)?|file://[^\s/\[\]]*/\S*",
+    "an address that begins with http://, https:// or file://",
+)
 # Where pip finds wheels, one option on a line.  pip takes any others on that line too: they would
 # change what is chosen, and with --editable it runs a program of that project on this host.
 INDEX = rule(
@@ -105,7 +110,7 @@ INDEX = rule(
 )
 ARCHIVE = rule(r"(https?|file)://[^\n]+", URI.what)  # a template may be in it
 MIRROR = rule(
-    r"(tor\+)?https?://\S+|(file|copy):/\S+",
+    rf"(tor\+)?https?://{AUTHORITY}(/\S*)?|(file|copy):(//[^\s/\[\]]*)?/\S+",
     "an address that begins with http://, https:// or file:/",
 )
 SNAPSHOT = rule(r"(\d{8}T\d{6}Z)?", "a time such as 20260101T000000Z")

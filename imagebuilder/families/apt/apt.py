@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from imagebuilder.digest import Json, digest_of, digest_of_bytes
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.families.apt.mirrors import archive_uri
+from imagebuilder.families.apt.mirrors import archive_uri, split_uri
 from imagebuilder.files import place_file, read_text
 from imagebuilder.lock.keys import load_key
 from imagebuilder.lock.storage import make_folder
@@ -208,7 +208,7 @@ def split_login(uri: str) -> tuple[str, str]:
 
     A login with whitespace in it has no line (apt_auth.conf(5)) and stays in the address.
     """
-    parts = urlsplit(uri)
+    parts = split_uri(uri)
     login, _, host = parts.netloc.rpartition("@")
     user, _, password = map(unquote, login.partition(":"))
     if not login or re.search(r"\s", f"{user}{password}"):

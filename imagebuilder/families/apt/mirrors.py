@@ -12,8 +12,10 @@ from urllib.parse import SplitResult, urlsplit
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.families.apt.deb822 import parse_stanzas
 from imagebuilder.files import read_text
+from imagebuilder.recipe.rules import MIRROR
 from imagebuilder.recipe.types import Source
 
+VARIABLE = "IMAGEBUILDER_MIRROR"
 SNAPSHOT = "{snapshot}"
 SCHEMES = ("http://", "https://", "file:", "copy:", "tor+http://", "tor+https://")
 KEYRINGS = ("debian-archive-", "ubuntu-archive-")
@@ -43,7 +45,7 @@ def find_mirrors(
 
     IMAGEBUILDER_MIRROR (`ubuntu` if its path ends so, else `debian`, with the security archive
     beside it) overrides the site file, which overrides the host's apt sources, of which the first
-    address of each kind counts.
+    address of each kind counts.  Raises InputError for an IMAGEBUILDER_MIRROR that is no address.
     """
     host: dict[str, str] = {}
     # A vendor's archive may end in /debian too, so certain distribution archives come first.
@@ -51,12 +53,21 @@ def find_mirrors(
         if entry.name:
             host.setdefault(entry.name, entry.uri)
     site = {name: uri.rstrip("/") for name, uri in settings_site_mirrors.items()}
-    uri = env.get("IMAGEBUILDER_MIRROR", "").rstrip("/")
+    uri = read_variable(env).rstrip("/")
     variable = {"ubuntu" if uri.endswith("/ubuntu") else "debian": uri} if uri else {}
     mirrors: dict[str, str] = {}
     for named in (host, site, variable):  # naming an archive also names its security archive
         mirrors |= {**security_beside(named), **named}
     return mirrors
+
+
+def read_variable(env: Mapping[str, str]) -> str:
+    """IMAGEBUILDER_MIRROR.  Raises InputError if it would be more than an address for apt."""
+    uri = env.get(VARIABLE, "")
+    if uri and not (MIRROR.pattern.fullmatch(uri) and split_uri(uri).scheme):
+        what = f"is not {MIRROR.what}"  # the value may have a password in it
+        raise InputError(what, where=VARIABLE, hint=f"{VARIABLE}=http://mirror.example.org/debian")
+    return uri
 
 
 def security_beside(named: Mapping[str, str]) -> dict[str, str]:

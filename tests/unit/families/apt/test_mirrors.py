@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.families.apt.apt import split_login
 from imagebuilder.families.apt.mirrors import archive_uri, default_notes, find_mirrors
 from imagebuilder.recipe.types import Source
 
@@ -176,6 +177,52 @@ def test_mirrors_of_a_host(
     for name, text in files.items():
         (apt_root / name).write_text(text)
     assert find_mirrors(site, env, apt_root) == expected
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://m.example/debian\nTrusted: yes",
+        "http://m.example/debian main",
+        "http://me:s3cret@[::1/debian",
+        "http://[m.example]/debian",
+        "http://m\u2100.example/debian",
+        "http://",
+        "file://[/srv/mirror",
+        "ftp://m.example/debian",
+        "-oDir::Etc=/x",
+        "mirror.example/debian",
+    ],
+)
+def test_a_variable_that_is_no_address_never_reaches_apt(apt_root: Path, address: str) -> None:
+    """Another line of a stanza could let apt trust an archive that nobody signed."""
+    with pytest.raises(InputError, match="IMAGEBUILDER_MIRROR: is not an address") as caught:
+        find_mirrors({}, {"IMAGEBUILDER_MIRROR": address}, apt_root)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://m.example/debian",
+        "https://me:s3cret@m.example:8443/a/[b]/debian",
+        "http://[2001:db8::1]:3142/debian",
+        "http://m.example/{snapshot}/",
+        "file:/srv/mirror",
+        "file:///srv/mirror[1]",
+        "copy:/srv/mirror",
+        "tor+http://m.example/debian",
+    ],
+)
+def test_an_address_of_any_kind_that_apt_takes_passes(apt_root: Path, address: str) -> None:
+    assert find_mirrors({}, {"IMAGEBUILDER_MIRROR": address}, apt_root) == find_mirrors(
+        {"debian": address}, {}, apt_root
+    )
+
+
+@pytest.mark.parametrize("address", ["http://[::1/debian", "http://m\u2100.example/debian"])
+def test_an_address_that_nothing_can_split_has_no_login(address: str) -> None:
+    assert split_login(address) == (address, "")
 
 
 def source(snapshot: str = "") -> Source:
