@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NoReturn, Protocol, TextIO
 
 from imagebuilder.files import is_disk_full
-from imagebuilder.untrusted import MOST_LONG, fit, presentable
+from imagebuilder.untrusted import MOST_LONG, begin_colour, escape, fit, presentable
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -26,7 +26,7 @@ TITLE_WIDTH = 34
 TIME_WIDTH = 10
 SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 ASCII = {"✓": "+", "✗": "x", "…": "-"}
-RED, GREEN, YELLOW, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+RED, GREEN, YELLOW, PLAIN = begin_colour(31), begin_colour(32), begin_colour(33), begin_colour(0)
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -249,7 +249,7 @@ def lossy() -> Iterator[None]:
 
 
 def flat(cell: str) -> str:
-    return presentable(cell).replace("\n", r"\n").replace("\t", " ")
+    return escape(cell).replace("\n", r"\n").replace("\t", " ")
 
 
 def is_unwinding() -> bool:

@@ -9,6 +9,7 @@ of defence, where text is written to a terminal.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,8 +28,11 @@ SEQUENCE = re.compile(
     r"|\x1b[ -/]*[0-~]"
     r"|[\x00-\x08\x0a-\x1f\x7f]"
 )
+# Nobody else knows this number, so text from elsewhere cannot have one of our colours: it could say
+# that a node is fine in the green of our own words.
+SECRET_MARK = f";{int.from_bytes(os.urandom(8))}m"
 # Allowed in our own text for a terminal besides printable characters: newlines, tabs and colours.
-OURS = re.compile(r"(\n|\t|\x1b\[(?:0|3[1-6])m)")
+OURS = re.compile(rf"(\n|\t|\x1b\[(?:0|3[1-6]){SECRET_MARK})")
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,21 @@ def clean_lines(text: str) -> str:
     return "\n".join(clean(line, MOST_LONG) for line in text.replace("\r\n", "\n").split("\n"))
 
 
+def begin_colour(number: int) -> str:
+    """What begins a colour of our own text (ECMA-48 SGR; 0 ends it); presentable() lets it pass."""
+    return f"\x1b[{number}{SECRET_MARK}"
+
+
 def presentable(text: str) -> str:
     """Text for a terminal: newlines, tabs and our own colours pass, everything else is escaped.
 
     It cannot tell our newlines from untrusted ones, so values must pass fit() when they are read.
     """
+    return escape(text).replace(SECRET_MARK, "m")
+
+
+def escape(text: str) -> str:
+    """`text` as for presentable(), which it still has to pass."""
     if all(line.isprintable() for line in text.split("\n")):
         return text
     parts = OURS.split(text)

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.serve.stages import STAGES, NodeStage, StageEvent
 from imagebuilder.ui import GREEN, RED, Ui, format_duration, paint
-from imagebuilder.untrusted import fit
+from imagebuilder.untrusted import begin_colour, fit
 
 COLOURS = {
-    "dnsmasq": "\x1b[36m",
-    "nginx": "\x1b[35m",
-    "ganesha": "\x1b[34m",
-    "rpcbind": "\x1b[34m",
-    "consoles": "\x1b[33m",
-    "radvd": "\x1b[33m",
+    "dnsmasq": begin_colour(36),
+    "nginx": begin_colour(35),
+    "ganesha": begin_colour(34),
+    "rpcbind": begin_colour(34),
+    "consoles": begin_colour(33),
+    "radvd": begin_colour(33),
 }
 # Routine lines of the daemons, which are hidden.
 USUAL = {

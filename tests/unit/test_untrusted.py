@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from imagebuilder.untrusted import MOST, WebRequest, clean, fit, parse_request
+from imagebuilder.ui import GREEN, paint, table
+from imagebuilder.untrusted import MOST, WebRequest, clean, fit, parse_request, presentable
 
 ALPHABET = "abn/:?#[]@!$&'()*+,;=%.~-_ \t\n\r\0\x1b\x7f\x9b\u202e\u2028\u200b\ud800\ufffeéß字🐧"
 
@@ -95,3 +96,12 @@ def test_whatever_comes_becomes_one_printable_line_and_stays_so() -> None:
             assert made.isprintable()
             assert len(made) <= MOST
             assert fit(made) == made
+
+
+@pytest.mark.parametrize("text", ["\x1b[32mready\x1b[0m", "\x1b[32;0mready", "\x1b[32;1;0m"])
+def test_text_from_elsewhere_has_none_of_our_colours(text: str) -> None:
+    """It could say in our green that something is fine, or hide in the colour of the background."""
+    escaped = text.replace("\x1b", r"\x1b")
+    assert presentable(text) == escaped
+    assert presentable(paint(text, GREEN)) == f"\x1b[32m{escaped}\x1b[0m"
+    assert presentable(table([[text, paint("b", GREEN)]])) == f"{escaped}  \x1b[32mb\x1b[0m"

@@ -113,7 +113,7 @@ def ask_system(bmc: Redfish, kind: str, until: float) -> str:
             systems[0].reset_system(sushy.ResetType(kind))
         return str(getattr(state, "value", state) or "")
     except (sushy.exceptions.SushyError, OSError, ValueError) as error:
-        first = str(error).partition("\n")[0]
+        first = fit(str(error).partition("\n")[0])
         raise PowerError(f"the BMC {bmc.address}: {first}", where=bmc.node, hint=HINT) from error
     except ODD as error:
         found = type(error).__name__

@@ -101,6 +101,7 @@ def test_a_forgotten_value_moves_nothing_and_no_cell_begins_a_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_text(SPITE)
+    print_text("\x1b[32mready\x1b[0m")
     print_table([["a", SPITE], ["b", "c"]], ("one", "two"), empty="")
     said = capsys.readouterr().out
     assert unfit(said) == set()

@@ -104,3 +104,19 @@ def test_an_odd_answer_is_an_error_of_the_node(body: bytes) -> None:
 
     with bmc(answer) as (address, _), pytest.raises(PowerError, match="n1: the BMC "):
         ask(address)
+
+
+def test_what_a_bmc_says_of_an_error_is_one_short_printable_line() -> None:
+    said = {"error": {"message": f"\x1b[32mready\x1b[0m\r{'x' * 100_000}\nn2: ready"}}
+    body = json.dumps(said).encode()
+
+    def refuse(handler: socketserver.StreamRequestHandler) -> None:
+        head = b"HTTP/1.1 400 No\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        handler.request.sendall(head % len(body) + body)
+
+    with bmc(refuse) as (address, _), pytest.raises(PowerError) as caught:
+        ask(address)
+    (fault,) = caught.value.faults
+    assert r"\x1b[32mready" in fault.what
+    assert fault.what.isprintable()
+    assert len(fault.what) < 300
