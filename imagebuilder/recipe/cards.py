@@ -14,6 +14,7 @@ from imagebuilder.recipe.chip import VERSIONS, Chip
 from imagebuilder.recipe.model_hardware import FamilyModel, HardwareFile, ProposalModel
 from imagebuilder.recipe.positions import KeyPath, Origin
 from imagebuilder.recipe.read import Read, read_file
+from imagebuilder.recipe.rules import MOST_EXTENDED
 from imagebuilder.recipe.validate import listing, quote, suggest
 from imagebuilder.settings import Settings
 from imagebuilder.share import SHARE
@@ -158,6 +159,10 @@ def family_faults(family: PlacedFamily, families: Families) -> Iterator[Fault]:
         what = f"families extend each other: {' -> '.join(above)}"
         yield origin.document.fault((*origin.path, "extends"), what, "remove one `extends:`")
         return
+    if len(lineage(family, families)) > MOST_EXTENDED + 1:
+        what = f"more than {MOST_EXTENDED} families extend each other"
+        yield origin.document.fault((*origin.path, "extends"), what, "extend an earlier one")
+        return
     yield from contradictions(family, families)
     known = {field.alias or name: name for name, field in FamilyModel.model_fields.items()}
     for key in family.model.sources:
@@ -187,10 +192,12 @@ def unsourced(family: PlacedFamily, key: str, sourced: Set[str]) -> Iterator[Fau
 
 
 def cycle_of(family: PlacedFamily, families: Families) -> list[str]:
-    """The names from a family along `extends` back to itself; empty if there is no cycle."""
+    """The names from a family along `extends` back to itself; empty if there is no cycle, or if it
+    is longer than a chain may be.
+    """
     name = str(family.origin.path[-1])
     names = [name]
-    while extends := families[names[-1]].model.extends:
+    while len(names) <= MOST_EXTENDED + 1 and (extends := families[names[-1]].model.extends):
         names.append(extends)
         if extends == name:
             return names
@@ -215,9 +222,13 @@ def contradictions(family: PlacedFamily, families: Families) -> Iterator[Fault]:
 
 
 def lineage(family: PlacedFamily, families: Families) -> list[PlacedFamily]:
-    """The family and those that it extends, the most basic first; a cycle ends where it begins."""
+    """The family and those that it extends, the most basic first; a cycle ends where it begins, and
+    a chain when it is longer than it may be.
+    """
     found = [family]
-    while (above := families.get(found[0].model.extends or "")) and above not in found:
+    while (above := families.get(found[0].model.extends or "")) and len(found) <= MOST_EXTENDED + 1:
+        if any(above is each for each in found):
+            break
         found.insert(0, above)
     return found
 

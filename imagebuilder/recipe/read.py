@@ -15,6 +15,7 @@ from imagebuilder.recipe.model import BaseFile, OverlayFile, RecipeFile, SiteFil
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import Document, Origin, load_document
 from imagebuilder.recipe.resolve import Merged, RecipeLink
+from imagebuilder.recipe.rules import MOST_EXTENDED
 from imagebuilder.recipe.validate import parse_model, quote, suggest
 from imagebuilder.settings import Settings
 
@@ -96,6 +97,8 @@ def extends_problem(
     if extends in above:
         cycle = [*above[above.index(extends) :: -1], extends]
         return f"profiles extend each other: {' -> '.join(reversed(cycle))}", ""
+    if len(above) > MOST_EXTENDED:
+        return f"more than {MOST_EXTENDED} profiles extend each other", "extend an earlier one"
     return None
 
 

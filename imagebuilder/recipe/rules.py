@@ -6,6 +6,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+# Each profile and each family of cards is read with all that it extends, so a long chain of them
+# would take minutes to list.
+MOST_EXTENDED = 32
+
 
 @dataclass(frozen=True)
 class Rule:

@@ -105,6 +105,18 @@ def test_recipes_that_extend_each_other_are_a_fault(
         load_recipe(next(iter(recipes)), settings)
 
 
+def test_a_long_chain_of_recipes_is_a_fault(settings: Settings) -> None:
+    (settings.project / "recipes/r0.yaml").write_text("extends: minimal\ndescription: The first\n")
+    for number in range(1, 300):
+        text = f"extends: r{number - 1}\n"
+        (settings.project / f"recipes/r{number}.yaml").write_text(text)
+    assert load_recipe("r31", settings).base.name == "debian-trixie"
+    with pytest.raises(InputError, match=r"r\d+\.yaml:1:10: extends: more than 32 profiles"):
+        load_recipe("r299", settings)
+    listed = find_profiles(settings)
+    assert sum("more than 32" in profile.fault for profile in listed) == 300 - 32
+
+
 def test_a_plan_names_the_bases_and_overlays_that_are_replaced(settings: Settings) -> None:
     assert find_replaced(load_recipe("minimal", settings), settings) == ([], [])
     for name in ("recipes/bases/debian-trixie.yaml", "overlays/ssh/overlay.yaml"):

@@ -267,6 +267,13 @@ def test_families_that_extend_each_other(tmp_path: Path) -> None:
         load(tmp_path, {"mine.yaml": text})
 
 
+@pytest.mark.parametrize("last", ["vendor: X", "extends: f0"])
+def test_a_long_chain_of_families_is_a_fault(tmp_path: Path, last: str) -> None:
+    chain = "".join(f"  f{n}: {{extends: f{n + 1}}}\n" for n in range(3000))
+    with pytest.raises(InputError, match="more than 32 families extend each other"):
+        load(tmp_path, {"mine.yaml": f"source: none\nfamilies:\n{chain}  f3000: {{{last}}}\n"})
+
+
 def test_a_project_that_breaks_families_that_ship(tmp_path: Path) -> None:
     """The fault is in the project's file, not in each of those that build on what it replaced."""
     text = "source: none\nfamilies:\n  amdgpu: {vendor: AMD}\n"
