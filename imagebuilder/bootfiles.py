@@ -22,6 +22,7 @@ RELEASE = "kernel-version"
 RELEASES = re.compile(rb"[0-9][0-9A-Za-z.+~_-]{0,63}")
 # The largest file that a node could boot: the kernel unpacks no more, and no firmware loads it.
 MOST = 4 << 30
+IPXE_OPERATORS = ("||", "&&", ";")
 
 
 def check_made(folder: Path) -> None:
@@ -58,3 +59,10 @@ def read_release(folder: Path) -> str:
         what = f"the image's kernel has no release that uname(1) could say: {said!r}"
         raise WorkError(what, hint=f"look for a dracut module that writes {RELEASE}")
     return said.decode("ascii")
+
+
+def is_changed_by_ipxe(word: str) -> bool:
+    """Whether iPXE does not pass a word of a line of a script on as it is (its src/core/exec.c): it
+    expands `${`, ends the command at an operator, and takes `#` for a comment.
+    """
+    return "${" in word or word in IPXE_OPERATORS or word.startswith("#")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from ipaddress import AddressValueError, IPv4Address
 
+from imagebuilder.bootfiles import is_changed_by_ipxe
 from imagebuilder.errors import Fault
 from imagebuilder.nodes.model import NodeDefaultsModel, NodeGroupModel, NodeModel, NodesFile
 from imagebuilder.recipe.positions import Document, KeyPath
@@ -17,7 +18,6 @@ HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 # This host; and what dnsmasq takes for a setting in dhcp-hostsfile, where a name is what nothing
 # else is: a lease time, and that the machine gets no answer (dnsmasq(8), --dhcp-host).
 OTHER_MEANING = re.compile(r"localhost|ignore|infinite|[0-9]+[wdhms]?")
-IPXE_OPERATORS = ("||", "&&", ";")
 FULL_CMDLINE = (
     1024  # characters; x86's kernel takes 2047 (COMMAND_LINE_SIZE), the image has its own
 )
@@ -78,7 +78,7 @@ def word_problem(word: str) -> str:
         return f"{quote(word)}: quotes would end the word"
     if "${" in word:
         return f"{quote(word)}: iPXE would expand ${{"
-    if word in IPXE_OPERATORS or word[0] in "#-":
+    if is_changed_by_ipxe(word) or word[0] == "-":
         return f"{quote(word)} has a special meaning in iPXE"
     return ""
 

@@ -283,7 +283,7 @@ def test_every_label_of_the_script_exists() -> None:
     assert set(re.findall(r"goto (\w+)", text)) == labels
 
 
-@pytest.mark.parametrize("word", ["a=${net0/mac}", "&&", "||"])
+@pytest.mark.parametrize("word", ["a=${net0/mac}", "&&", "||", ";", "#", "#debug"])
 def test_words_that_ipxe_would_change_are_refused(word: str) -> None:
     with pytest.raises(InputError, match="iPXE would change the word"):
         check_cmdline(replace(IMAGE, boot=ImageBoot("nfs", (word,))))

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from imagebuilder.bootfiles import is_changed_by_ipxe
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.files import plain_file
@@ -28,11 +29,11 @@ TEMPLATES = SHARE / "pxe"
 def check_cmdline(image: Image) -> None:
     """Raise InputError for words that iPXE would change."""
     for word in image.boot.cmdline:
-        if "${" in word or word in ("&&", "||"):
+        if is_changed_by_ipxe(word):
             raise InputError(
                 f"iPXE would change the word {word} of the kernel's command line",
                 where=image.name,
-                hint="leave ${...}, && and || out of the recipe's cmdline",
+                hint="leave ${...}, &&, ||, ; and words with # first out of the recipe's cmdline",
             )
 
 
