@@ -24,7 +24,7 @@ from pathlib import Path
 
 from imagebuilder.errors import FullError
 from imagebuilder.locks import take_lock
-from imagebuilder.plain import open_plain
+from imagebuilder.plain import open_plain, read_most
 from imagebuilder.trusted import make_new
 
 AT_FDCWD = -100
@@ -75,7 +75,7 @@ def plain_file(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]:
 def read_plain(path: Path, most: int = MOST_READ) -> bytes:
     """The bytes of a file.  Raises OSError as plain_file(), and for more than `most` bytes."""
     with plain_file(path) as stream:
-        content = stream.read(most + 1)
+        content = read_most(stream.fileno(), most)
     if len(content) > most:
         raise OSError(errno.EOVERFLOW, f"It has more than {most >> 20} MiB", os.fspath(path))
     return content

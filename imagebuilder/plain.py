@@ -12,9 +12,10 @@ import stat
 from pathlib import Path
 
 NO_FILE = "Is not a file"
+CHUNK = 1 << 16
 
 
-def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
+def open_plain(path: str | Path, flags: int, mode: int = 0o644) -> int:
     """A descriptor of a file.  Raises OSError, also for what is no file."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
@@ -26,6 +27,21 @@ def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
         os.close(descriptor)
         raise OSError(errno.ENXIO, NO_FILE, os.fspath(path))
     return descriptor
+
+
+def read_most(descriptor: int, most: int) -> bytes:
+    """The bytes of an open file, `most` + 1 of them at most: more than `most` are too many.
+
+    Asks for no more than the file has.  Python takes memory for all that it is asked for, which
+    costs more time than the bytes of a small file.
+    """
+    left = most + 1
+    step = (os.fstat(descriptor).st_size or CHUNK) + 1  # files of /proc have no size
+    parts = []
+    while part := os.read(descriptor, min(step, left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def is_special(path: Path) -> bool:

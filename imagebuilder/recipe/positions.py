@@ -33,6 +33,7 @@ from ruamel.yaml.reader import ReaderError
 
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.files import plain_file
+from imagebuilder.plain import read_most
 
 Yaml = None | bool | int | float | str | list["Yaml"] | dict[str, "Yaml"]
 Key = str | int
@@ -167,7 +168,7 @@ def read_content(path: Path, shown: str, most: int = MAX_BYTES) -> bytes:
         if not path.is_file():
             raise InputError("is not a file" if path.exists() else "does not exist", where=shown)
         with plain_file(path) as stream:
-            return stream.read(most + 1)
+            return read_most(stream.fileno(), most)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=shown) from error
 

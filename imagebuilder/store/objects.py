@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
-from imagebuilder.files import plain_file
+from imagebuilder.plain import open_plain, read_most
 
 WIDTHS = (1, 2, 4, 8)
 LAYOUTS = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
@@ -62,14 +62,17 @@ def object_path(checksum: str, kind: str) -> str:
 
 def read_object(repo: Path, checksum: str, kind: str) -> bytes:
     """The content of an object other than a file.  Raises DamagedObjectError."""
-    path = repo / "objects" / object_path(checksum, kind)
+    path = f"{repo}/objects/{object_path(checksum, kind)}"  # a root has thousands of folders
     try:
-        with plain_file(path, follow=False) as stream:
-            data = stream.read(MOST_METADATA + 1)
+        descriptor = open_plain(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            data = read_most(descriptor, MOST_METADATA)
+        finally:
+            os.close(descriptor)
     except OSError as error:
-        raise DamagedObjectError(path, f"cannot be read: {error.strerror}") from error
+        raise DamagedObjectError(Path(path), f"cannot be read: {error.strerror}") from error
     if len(data) > MOST_METADATA or hashlib.sha256(data).hexdigest() != checksum:
-        raise DamagedObjectError(path, "does not have the checksum of its name")
+        raise DamagedObjectError(Path(path), "does not have the checksum of its name")
     return data
 
 

@@ -17,7 +17,7 @@ from imagebuilder.files import read_plain, write_file
 from imagebuilder.lock.kept import find_kept
 from imagebuilder.locks import file_lock, is_locked
 from imagebuilder.log import CutLog, Log, Tail
-from imagebuilder.plain import NO_FILE, open_plain
+from imagebuilder.plain import NO_FILE, open_plain, read_most
 from imagebuilder.process import run
 from imagebuilder.store.records import unfinished
 from imagebuilder.store.repository import Store
@@ -73,6 +73,36 @@ def locked(path: Path) -> None:
 def test_it_is_not_opened(tmp_path: Path, kind: str, use: Callable[[Path], object]) -> None:
     with pytest.raises(OSError, match=NO_FILE):
         use(plant(tmp_path / "place", kind))
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "found"), [(0, 10, 0), (9, 10, 9), (10, 10, 10), (11, 10, 11), (5000, 10, 11)]
+)
+def test_a_file_is_read_up_to_a_limit(tmp_path: Path, size: int, most: int, found: int) -> None:
+    content = os.urandom(size)
+    path = tmp_path / "f"
+    path.write_bytes(content)
+    with path.open("rb") as stream:
+        assert read_most(stream.fileno(), most) == content[:found]
+
+
+def test_what_a_file_gains_while_it_is_read_is_read_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 9)
+    with path.open("rb") as stream:
+        small = os.fstat(stream.fileno())
+        path.write_bytes(b"x" * 50)
+        monkeypatch.setattr(os, "fstat", lambda _: small)
+        assert len(read_most(stream.fileno(), 20)) == 21
+        stream.seek(0)
+        assert len(read_most(stream.fileno(), 100)) == 50
+
+
+def test_a_file_without_a_size_is_read_whole() -> None:
+    # The kernel does not know how long the texts of /proc will be.
+    assert read_plain(Path("/proc/self/status")).startswith(b"Name:")
 
 
 def test_a_pipe_that_somebody_reads_takes_no_log(tmp_path: Path) -> None:
