@@ -21,13 +21,12 @@ from imagebuilder.families.protocol import Family
 from imagebuilder.families.registry import family_of
 from imagebuilder.image.assemble import assemble_image, commit_of, draft_image
 from imagebuilder.image.proof import Answer, Proof
+from imagebuilder.image.types import Image
 from imagebuilder.lock.types import Lock
 from imagebuilder.lock.verified import Pool
 from imagebuilder.locks import file_lock
 from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import check_tools, end_children
-from imagebuilder.proof.memory import Memory
-from imagebuilder.proof.prove import prove_tree
 from imagebuilder.proof.terminal import headline
 from imagebuilder.recipe.engines import Engines, engines_of
 from imagebuilder.recipe.types import Recipe
@@ -86,8 +85,8 @@ def build(
             draft = draft_image(recipe, lock, plan, settings.state, store, work)
             with ui.step("prove") as step:
                 tree, engines = finished_tree(plan, site), engines_of(recipe.overlays)
-                memory = Memory(settings.state, store, draft.image, Root(work / tree))
-                proof = run_apart("the proof", partial(prove_draft, memory, work, tree, engines))
+                ask = partial(prove_draft, settings.state, store, draft.image, work, tree, engines)
+                proof = run_apart("the proof", ask)
                 step.remark(headline(proof))
             image = assemble_image(draft, plan, store, proof=proof)
             keep_tree(settings.state, plan.profile, draft.image.root.commit, work / tree)
@@ -95,12 +94,21 @@ def build(
 
 
 def prove_draft(
-    memory: Memory, work: Path, tree: str, engines: Engines, tell: Callable[[Answer], None]
+    state: Path,
+    store: Store,
+    image: Image,
+    work: Path,
+    tree: str,
+    engines: Engines,
+    tell: Callable[[Answer], None],
 ) -> Proof:
     """Prove the tree `tree` below `work`, and keep what the profile's next proof may know of it."""
-    proof = prove_tree(
-        memory.image, work, tree, engines, memory.trace, memory.reading, on_answer=tell
-    )
+    # All questions take 8 MB, which the steps need for what they run.
+    from imagebuilder.proof.memory import Memory
+    from imagebuilder.proof.prove import prove_tree
+
+    memory = Memory(state, store, image, Root(work / tree))
+    proof = prove_tree(image, work, tree, engines, memory.trace, memory.reading, on_answer=tell)
     memory.keep()
     return proof
 
