@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-
-from jinja2 import Environment
+from typing import TYPE_CHECKING
 
 from imagebuilder.nodes.config import TICKET
 from imagebuilder.nodes.types import LIVE, LOCAL, NETCONSOLE_PORT, Menu, Node
 from imagebuilder.share import SHARE
 from imagebuilder.templates import templates
 from imagebuilder.tree import hyphened
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 TEMPLATES = SHARE / "pxe"
 NICS = 4  # net0 to net3 are tried
