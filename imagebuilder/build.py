@@ -30,7 +30,7 @@ from imagebuilder.process import check_tools, end_children
 from imagebuilder.proof.terminal import headline
 from imagebuilder.recipe.engines import Engines, engines_of
 from imagebuilder.recipe.types import Recipe
-from imagebuilder.root import Root
+from imagebuilder.root import FinishedRoot
 from imagebuilder.settings import Settings
 from imagebuilder.steps.build import tools_upper
 from imagebuilder.steps.step import Counted, StepWorkspace
@@ -107,7 +107,7 @@ def prove_draft(
     from imagebuilder.proof.memory import Memory
     from imagebuilder.proof.prove import prove_tree
 
-    memory = Memory(state, store, image, Root(work / tree))
+    memory = Memory(state, store, image, FinishedRoot(work / tree))
     proof = prove_tree(image, work, tree, engines, memory.trace, memory.reading, on_answer=tell)
     memory.keep()
     return proof

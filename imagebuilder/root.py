@@ -14,7 +14,7 @@ import posixpath
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from imagebuilder.untrusted import fit
 # As the kernel (path_resolution(7)).
 MOST_LINKS = 40
 MOST_MATCHES = 1 << 17
+MOST_REMEMBERED = 1 << 17  # paths; a file of an image may name any number
 VOID = re.compile(r"\s{512,}")
 
 
@@ -145,6 +146,36 @@ class Root:
                 if entry.is_file(follow_symlinks=False):
                     yield entry.path[prefix:]
             todo.extend(e.path for e in reversed(listed) if e.is_dir(follow_symlinks=False))
+
+
+@dataclass(frozen=True)
+class FinishedRoot(Root):
+    """A root that nothing changes any more: what is at a path is looked up once.
+
+    A proof asks 30 times for each folder on the way to what it reads.
+    """
+
+    links: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)
+    ends: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def link_at(self, name: str) -> str | None:
+        return remembered(self.links, name, super().link_at)
+
+    def resolve(self, name: str) -> str | None:
+        return remembered(self.ends, name, super().resolve)
+
+
+def remembered(
+    known: dict[str, str | None], name: str, find: Callable[[str], str | None]
+) -> str | None:
+    """What `find` returns for a name; asked again only for names beyond MOST_REMEMBERED."""
+    try:
+        return known[name]
+    except KeyError:
+        found = find(name)
+    if len(known) < MOST_REMEMBERED:
+        known[name] = found
+    return found
 
 
 def follow_links(

@@ -18,7 +18,7 @@ from imagebuilder.proof.provenance.read import read_provenance
 from imagebuilder.recipe.engines import load_engines
 from imagebuilder.recipe.find import find_profiles
 from imagebuilder.rights import check_root
-from imagebuilder.root import Root
+from imagebuilder.root import FinishedRoot
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
 from imagebuilder.store.state import open_store
@@ -47,7 +47,7 @@ def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
             history = beside.submit(read_history, store, image)
             engines = beside.submit(load_engines, settings.find_overlays(), image.overlays)
             store.checkout(image.root.commit, work / "root")
-        root = Root(work / "root")
+        root = FinishedRoot(work / "root")
         trace = partial(read_provenance, store, image, root, history=history.result())
         asked = partial(prove_tree, image, work, "root", engines.result(), trace)
         return run_apart("the proof", lambda tell: asked(on_answer=tell), hear)

@@ -36,7 +36,7 @@ from imagebuilder.proof.subject import RootReader, RunInImage, Subject
 from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.proof.unanswered import CUT_OFF, REFUSED
 from imagebuilder.recipe.engines import Engines
-from imagebuilder.root import Root
+from imagebuilder.root import FinishedRoot
 from imagebuilder.sandbox.lasting import staying
 from imagebuilder.sandbox.sandbox import Sandbox
 from imagebuilder.secret import hidden
@@ -191,7 +191,7 @@ def prove_tree(
     """
     check_tools("setpriv", "unshare", "nsenter")
     with ThreadPoolExecutor(1) as beside, image_sandbox(work, name, image.epoch) as inside:
-        root = Root(work / name)
+        root = FinishedRoot(work / name)
         subject = Subject(image, root, inside, engines, lambda: traced.result(), reading)
         traced = beside.submit(lambda: trace(subject.shipped, subject.entries))
         return prove(subject, on_answer)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.root import Root
+from imagebuilder import root as rooted
+from imagebuilder.root import FinishedRoot, Root
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Root:
+@pytest.fixture(params=[Root, FinishedRoot])
+def root(tmp_path: Path, request: pytest.FixtureRequest) -> Root:
     tree = tmp_path / "tree"
     for folder in ("usr/lib", "etc", "opt/a"):
         (tree / folder).mkdir(parents=True)
@@ -23,7 +24,8 @@ def root(tmp_path: Path) -> Root:
     (tree / "etc/circle").symlink_to("circle")
     (tree / "etc/absolute").symlink_to("/usr/lib/libx.so.1")
     (tree / "opt/a/.hidden").write_text("")
-    return Root(tree)
+    made: Root = request.param(tree)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,24 @@ def test_globs_go_through_links_and_find_dangling_ones(root: Root) -> None:
 def test_walking_does_not_follow(root: Root) -> None:
     assert sorted(root.walk("/")) == ["/opt/a/.hidden", "/usr/lib/libx.so.1.2"]
     assert list(root.walk("/etc")) == []
+
+
+def test_a_finished_root_is_looked_at_once(root: Root) -> None:
+    assert root.resolve("/lib/libx.so.1") == "/usr/lib/libx.so.1.2"
+    assert root.resolve("/lib/missing") is None
+    (root.path / "lib").unlink()
+    (root.path / "usr/lib/missing").touch()
+    finished = isinstance(root, FinishedRoot)
+    assert root.resolve("/lib/libx.so.1") == ("/usr/lib/libx.so.1.2" if finished else None)
+    assert root.resolve("/lib/missing") is None
+    assert root.resolve("/usr/lib/missing") == (None if finished else "/usr/lib/missing")
+    assert FinishedRoot(root.path).resolve("/usr/lib/missing") == "/usr/lib/missing"
+
+
+def test_no_more_than_so_many_paths_are_kept(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooted, "MOST_REMEMBERED", 3)
+    found = FinishedRoot(root.path)
+    for _ in range(2):
+        assert found.resolve("/lib/libx.so.1") == "/usr/lib/libx.so.1.2"
+        assert not any(found.resolve(f"/opt/a/{number}") for number in range(9))
+    assert len(found.links) == len(found.ends) == 3
