@@ -19,10 +19,14 @@ LARGEST = 10
 
 def render_summary(done: Built, settings: Settings) -> str:
     assert done.image is not None
-    if not done.new:
-        return f"{done.image.name} is already in the store: nothing changed"
     store = Store(settings.state / "store")
-    return render_image(read_image(store, done.image))
+    if done.new:
+        return render_image(read_image(store, done.image))
+    text = f"{done.image.name} is already in the store: nothing changed"
+    if (newest := store.image(done.image.profile)) == done.image:
+        return text
+    # After a change was undone: `publish PROFILE` would publish what was undone.
+    return f"{text}\n  {newest.name} was built after it, so add the version to publish this one"
 
 
 def render_image(image: Image) -> str:
