@@ -15,6 +15,7 @@ import pytest
 
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.image.types import read_image
+from imagebuilder.publish.publish import publish
 from imagebuilder.publish.release.content import check_release
 from imagebuilder.publish.release.repo import verify_objects
 from imagebuilder.publish.transport.local import LocalTree
@@ -205,6 +206,50 @@ def test_a_place_of_another_kind_needs_only_the_protocol(builder: Builder, tmp_p
     assert builder.send(mirror, 1).sent == 0
     wanted = find_objects(builder.store, [image.commit for image in builder.images])
     assert wanted <= {f"{p.parent.name}/{p.name}" for p in (mirror.top / "objects").glob("??/*")}
+
+
+@dataclass(frozen=True)
+class Forgetful(Mirror):
+    """A mirror whose disk keeps nothing, and that says that all is well."""
+
+    @contextmanager
+    def arrival(self, image: ImageRef, order: Order, ui: Ui) -> Iterator[MirrorArrival]:
+        with super().arrival(image, order, ui) as arrival:
+            yield arrival
+        shutil.rmtree(self.top / "refs")
+
+
+def test_a_place_that_says_it_has_what_it_lacks_is_not_believed(
+    builder: Builder, tmp_path: Path
+) -> None:
+    with pytest.raises(HostError, match=r"said that it published .*, but does not have it"):
+        builder.send(Forgetful(tmp_path / "mirror"), 0)
+
+
+@pytest.mark.parametrize("kind", ["file", "dirtree", "dirmeta"])
+@pytest.mark.parametrize("how", ["publish", "send"])
+def test_no_release_shares_what_was_cut_off(
+    builder: Builder, tmp_path: Path, kind: str, how: str
+) -> None:
+    """What an earlier release brought, on a disk that was full or failed."""
+    tree = Tree(tmp_path / "disk")
+    place = LocalTree(tree)
+    builder.send(place, 0)
+    one, two = (
+        find_objects(builder.store, [each.commit, read_image(builder.store, each).root.commit])
+        for each in builder.images
+    )
+    cut = tree.repo / "objects" / min(name for name in one & two if name.endswith(f".{kind}"))
+    os.truncate(cut, cut.stat().st_size // 2)
+    before = content(tree.path / "channels")
+    ui = Ui(io.StringIO())
+    if how == "publish":
+        with pytest.raises(WorkError, match=r"the repository of the tree is damaged\n.*\n.*repair"):
+            publish(builder.store, builder.images[1], tree, ui, channel=CANDIDATE)
+    elif kind != "file":  # nobody there knows its size: the boot test reads it
+        with pytest.raises(WorkError, match=r"the repository of the tree is damaged\n.*\n.*repair"):
+            builder.send(place, 1)
+    assert content(tree.path / "channels") == before
 
 
 def test_a_place_without_boot_tests_has_no_tested_release(builder: Builder, tmp_path: Path) -> None:

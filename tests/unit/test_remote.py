@@ -200,6 +200,7 @@ def send_some(folder: Path) -> int:
         ("exec sleep 60", "took less than 1024 KiB in 1 s"),
         ("while sleep 0.2; do head --bytes=1000 > /dev/null; done", "took less than 1024 KiB in"),
         ("cat > /dev/null; exec sleep 60", "did not end within 1 s after it had everything"),
+        ("head --bytes=1000 > /dev/null; echo '{'; echo '}'", "ended without an error when it had"),
     ],
 )
 def test_who_takes_nothing_is_not_waited_for(

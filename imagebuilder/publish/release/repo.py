@@ -25,6 +25,7 @@ from imagebuilder.process import run
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import ROOTS
 from imagebuilder.store.objects import list_objects, object_path
+from imagebuilder.store.plain import DIRMETA
 from imagebuilder.store.repository import IMAGES, Store, make_store
 from imagebuilder.store.verify import Name, find_damaged, name_of
 from imagebuilder.tree import ReleaseName, Tree
@@ -73,8 +74,45 @@ def bring(source: Store, tree: Tree, release: ReleaseName, commits: Commits, wor
                 where=os.fspath(source.path),
                 hint="run imagebuilder fsck to see what is damaged, and build the image again",
             ) from error
+    check_shared(source, repo, release, commits)
     for kind, commit in ((IMAGES, commits.image), (ROOTS, commits.root)):
         repo.bind(f"{kind}/{release.profile}/{release.version}", commit)
+
+
+def check_shared(source: Store, repo: Store, release: ReleaseName, commits: Commits) -> None:
+    """Raise WorkError if an object that an earlier release brought is plainly damaged.
+
+    Folders and their rights are verified, because files would be missing.  Files that are shared
+    are not read again: only their size is compared, where `source` has them too.  The boot test and
+    promote read every byte.
+    """
+    try:
+        named = list_objects(repo.path, commits.image) | list_objects(repo.path, commits.root)
+        verify_objects(repo, (name_of(name) for name in named if name.endswith(f".{DIRMETA}")))
+        if source.path.resolve() != repo.path.resolve():
+            check_same_sizes(source, repo, named)
+    except WorkError as error:
+        raise WorkError(
+            f"could not publish {release}: the repository of the tree is damaged\n"
+            f"{error.faults[0].what}",
+            where=os.fspath(repo.path),
+            hint="run imagebuilder fsck --tree --repair",
+        ) from error
+
+
+def check_same_sizes(source: Store, repo: Store, names: Iterable[str]) -> None:
+    """Raise WorkError if one of these objects, paths below objects/, is not as large in both."""
+    for name in sorted(names):
+        if size_of(source, name) != size_of(repo, name):
+            raise WorkError(f"{name} is not as large as in {source.path}")
+
+
+def size_of(repo: Store, name: str) -> int:
+    """The size of an object, a path below objects/.  Raises WorkError."""
+    try:
+        return os.lstat(f"{repo.path}/objects/{name}").st_size
+    except OSError as error:
+        raise WorkError(f"{name} cannot be read: {error.strerror}") from error
 
 
 def make_scratch(repo: Store, path: Path) -> Store:

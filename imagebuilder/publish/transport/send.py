@@ -100,9 +100,21 @@ def publish_to(
             sent = arrival.send(store, lacking)
             arrival.verify()
             release = arrival.activate()
+        check_arrived(place, image)
         if not before:
             reports = send_reports(place, tested, image, there, ui)
         return Sent(release, sent, sum(objects.values()), reports)
+
+
+def check_arrived(place: Transport, image: ImageRef) -> None:
+    """Raise HostError unless the place, asked again, has the image that it said it published."""
+    there = place.list(image)
+    if there.refs.get(image.ref) != image.commit or (place.keeps_reports and there.reports is None):
+        raise HostError(
+            f"said that it published {image.name}, but does not have it",
+            where=place.where,
+            hint="see what runs as imagebuilder there, and run imagebuilder fsck --tree there",
+        )
 
 
 def has_passed(tested: Tree | None, image: ImageRef) -> bool:

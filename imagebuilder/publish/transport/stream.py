@@ -22,7 +22,7 @@ from imagebuilder.errors import HostError, ImagebuilderError, WorkError
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.publish.space import full_disk
 from imagebuilder.store.plain import FILE
-from imagebuilder.ui import Bar, Ui, format_count
+from imagebuilder.ui import Bar, Ui, format_count, format_size
 
 # --sparse: pruned libraries are mostly holes.
 TAR_OPTIONS = ("--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner", "--sparse")
@@ -40,7 +40,7 @@ OBJECT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}\.(file|dirtree|dirmeta|commit)")
 
 
 class StuckError(WorkError):
-    """The other side is too slow, or does not end."""
+    """The other side is too slow, does not end, or ends before it has everything."""
 
 
 class OtherSide:
@@ -160,7 +160,7 @@ def stream_objects(
     """Pack `names` of the objects in `folder` into the stdin of `argv`.
 
     Returns the number of bytes sent, and how `argv` ended.  Raises what packing failed with, and
-    StuckError for an `argv` that is too slow.
+    StuckError for an `argv` that is too slow, or says that all is well before it has everything.
     """
     packed, packing = os.pipe()
     received, sending = os.pipe()
@@ -178,6 +178,8 @@ def stream_objects(
     errors = [part.error for part in packers if part.error]
     if errors and not counter.broken:
         raise errors[0]
+    if counter.broken and done.status == 0:
+        raise StuckError(f"ended without an error when it had taken {format_size(counter.count)}")
     return counter.count, done
 
 
