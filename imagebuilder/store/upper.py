@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from errno import ENAMETOOLONG
 from pathlib import Path
@@ -45,11 +45,14 @@ def settle(upper: Path, below: Sequence[Path]) -> Changes:
     when the upper becomes a lower.  It marks a folder that was renamed too, as is done with each
     new one of a package: only one that a tree below has as well removes something.  Sockets, FIFOs
     and device nodes go: no tree we serve may hold them, and /dev of a node is its own.  Raises
-    WorkError for a file that is too large to be read, and for a name that is not UTF-8.
+    WorkError for files that are too large to be read, and for a name that is not UTF-8.
     """
     whiteouts: list[str] = []
     opaque: list[str] = []
+    sizes: dict[int, int] = {}
     for path, info in walk(upper):
+        if stat.S_ISREG(info.st_mode):
+            sizes[info.st_ino] = info.st_size
         if stat.S_ISCHR(info.st_mode) and info.st_rdev == 0:
             whiteouts.append(os.fspath(path.relative_to(upper)))
         elif not (
@@ -62,19 +65,35 @@ def settle(upper: Path, below: Sequence[Path]) -> Changes:
                 f"the step left /{fit(shown)}, whose name is not UTF-8: the store does not take it",
                 hint="let the step remove it, or give it another name",
             )
-        elif info.st_size > MOST_MAPPED:
-            raise WorkError(
-                f"the step left a file of {info.st_size >> 30} GiB, but the limit is "
-                f"{MOST_MAPPED >> 30} GiB",
-                where=f"/{path.relative_to(upper)}",
-                hint="make it smaller, or make it as the node boots; a sparse file counts in full",
-            )
         elif strip_bookkeeping(path) and path != upper:
             name = os.fspath(path.relative_to(upper))
             if any(os.path.lexists(tree / name) for tree in below):
                 opaque.append(name)
+    check_sizes(upper, sizes)
     forget_times(upper)
     return Changes(tuple(sorted(whiteouts)), tuple(sorted(opaque)))
+
+
+def check_sizes(upper: Path, sizes: Mapping[int, int]) -> None:
+    """Raise WorkError if the files of a step, by inode, are too large to be read."""
+    whole = sum(sizes.values())
+    if whole <= MOST_MAPPED:
+        return
+    limit = f"but the limit is {MOST_MAPPED >> 30} GiB"
+    path, size = max(
+        ((path, sizes.get(info.st_ino, 0)) for path, info in walk(upper)), key=lambda each: each[1]
+    )
+    if size > MOST_MAPPED:
+        what = f"the step left a file of {size >> 30} GiB, {limit}"
+    else:
+        what = (
+            f"the step left files of {whole >> 30} GiB together, {limit}; this one is the largest"
+        )
+    raise WorkError(
+        what,
+        where=fit(f"/{path.relative_to(upper)}"),
+        hint="make it smaller, or make it as the node boots; a sparse file counts in full",
+    )
 
 
 def is_utf8(name: str) -> bool:
