@@ -132,8 +132,9 @@ def parse_json(
     except RecursionError as error:
         what = f"is damaged: nested deeper than {MAX_DEPTH} levels"
         raise InputError(what, where=where, hint=hint) from error
-    except ValueError as error:
-        raise InputError(f"is damaged: it {error}", where=where, hint=hint) from error
+    except ValueError as error:  # of Python: it reads no number of more than 4,300 digits
+        said = str(error) if str(error).startswith("holds") else "holds a number that is too large"
+        raise InputError(f"is damaged: it {said}", where=where, hint=hint) from error
     return cast("Json", value)
 
 
