@@ -310,7 +310,9 @@ class RecipeFile(Model):
     """recipes/PROFILE.yaml: what a person builds."""
 
     description: str = Field(default="", description="One line for `imagebuilder profiles`.")
-    extends: Name | None = Field(default=None, description="Profile that this one extends.")
+    extends: Name | None = Field(
+        default=None, description="Profile that this one extends; at most 32 in a row."
+    )
     base: Name | None = Field(default=None, description="A file of recipes/bases/.")
     kernel: PackageName | None = Field(
         default=None,
