@@ -31,7 +31,7 @@ CORPUS = Path(__file__).parent
 # Corpora: their folders, and what their names begin with.
 FURTHER = (
     "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh",
-    "twelfth", "thirteenth",
+    "twelfth", "thirteenth", "fourteenth",
 )  # fmt: skip
 
 
