@@ -44,6 +44,7 @@ MOST_PARSED = 64 << 20
 TRUST = ("/etc/hosts.equiv", "/etc/ssh/shosts.equiv")
 REPORTED = "passwordauthentication"  # among all settings
 # Printed on one line for each name.
+SUBSYSTEM = "subsystem"  # likewise, with its name before its command
 LISTS = ("allowusers", "allowgroups", "denyusers", "denygroups")
 BLOCK = re.compile(r"^account ", re.MULTILINE)
 KEY = re.compile(r"^[^#\n]*\b(ssh-|ecdsa-|sk-)[\w.@-]{1,64}[ \t]+AAAA", re.MULTILINE)
@@ -126,6 +127,8 @@ def ask_sshd(run: RunInImage, pairs: list[tuple[str, str]]) -> Iterator[SshdSett
         for key, _, value in (line.partition(" ") for line in lines):
             # OpenSSH 10 prints the keywords as its manual writes them, older ones in lower case.
             name = key.lower()
+            if name == SUBSYSTEM:
+                name = f"{name} {value.partition(' ')[0]}"
             before = f"{values[name]} " if name in LISTS and name in values else ""
             values[name] = f"{before}{value}"
         if lacking[account]:

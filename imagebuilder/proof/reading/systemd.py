@@ -38,6 +38,8 @@ MESSAGE = re.compile(
 JOB = re.compile(r"Installed new job (?P<unit>\S+)/start as \d+")
 BEGINS = re.compile(r"Creating (?P<unit>\S+)/start job")
 CYCLE = re.compile(r"Found (ordering cycle|dependency on)")
+# What systemd 258 and later say at the level of information only (config_parse_warn_compat()).
+REMOVED = re.compile(r"Support for option (?P<key>\w+)= has been removed and it is ignored")
 # A file's name before its content, in what `cat-config` prints.
 FILE = re.compile(r"^# (/\S+\.conf)$", re.MULTILINE)
 # The keys of programs that a start of a service runs.
@@ -67,7 +69,7 @@ class LoadedUnit(UnitSettings):
 
 @dataclass(frozen=True)
 class Complaint:
-    """A warning or an error: its file or unit, or "", and the message."""
+    """A warning, an error or what has no effect: its file or unit, or "", and the message."""
 
     where: str
     what: str
@@ -211,9 +213,11 @@ def parse_log(text: str) -> tuple[frozenset[str], dict[str, str], tuple[Complain
         if (job := JOB.search(line)) and started == 1:
             jobs.add(job["unit"])
         message = MESSAGE.fullmatch(line)
-        if message is None or whole(message["priority"]) % 8 > WARNING:
+        if message is None:
             continue
         what, where = message["what"], message["file"] or message["unit"]
+        if whole(message["priority"]) % 8 > WARNING and not REMOVED.match(what):
+            continue
         if lost := DROPPED.search(what):
             dropped.setdefault(lost["unit"], cycle or what)
             cycle = ""

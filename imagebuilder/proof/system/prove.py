@@ -45,6 +45,7 @@ from imagebuilder.proof.system.units.paths import prove_paths
 from imagebuilder.proof.system.units.private_tmp import prove_private_tmp
 from imagebuilder.proof.system.units.processors import prove_processors
 from imagebuilder.proof.system.units.reach import prove_reach
+from imagebuilder.proof.system.units.removed import prove_removed
 from imagebuilder.proof.system.units.sections import prove_sections
 from imagebuilder.proof.system.units.sleep import prove_sleep
 from imagebuilder.proof.system.units.start import prove_listeners, prove_ports, prove_start
@@ -85,6 +86,7 @@ def of_units(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_fences(subject, startup)
     yield from prove_namesakes(subject, startup)
     yield from prove_sections(subject)
+    yield from prove_removed(subject, startup)
     yield from prove_keys(subject)
     yield from prove_manager(subject, startup)
     yield from prove_journal(subject)

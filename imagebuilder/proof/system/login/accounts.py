@@ -25,6 +25,7 @@ from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.login.sshd import prove_sshd_order, prove_sshd_programs
 from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.root import Root
 
@@ -112,6 +113,8 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
             where = Evidence(place_of(subject, "pubkeyauthentication", "no"))
             yield SAY.fault(what, where, hint="remove that line")
     yield from prove_host_keys(subject.root, answers)
+    yield from prove_sshd_order(subject)
+    yield from prove_sshd_programs(subject, answers)
     let_in = {one.account for one in answers if one.account in users} - set(refused)
     if refused and not let_in:
         why = next(iter(refused.values()))

@@ -39,6 +39,7 @@ LOG = """\
 <27>multi-user.target: Found dependency on ssh.service/start
 <28>multi-user.target: Job ssh.service/start deleted to break ordering cycle starting with it
 <28>Read-only bind remount failed, ignoring: Operation not supported
+<30>/etc/systemd/system/a.service: Support for option CPUShares= has been removed and it is ignored
 <31>other.service: Creating other.service/start job
 <31>other.service: Installed new job other.service/start as 9
 """
@@ -77,5 +78,9 @@ def test_jobs_are_those_of_the_first_unit_asked_about() -> None:
     assert complaints == (
         Complaint(
             "/etc/systemd/system/a.service", "Unknown key 'Bogus' in section [Service], ignoring."
+        ),
+        Complaint(
+            "/etc/systemd/system/a.service",
+            "Support for option CPUShares= has been removed and it is ignored",
         ),
     )

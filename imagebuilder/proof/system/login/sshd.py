@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of sshd that have no effect, and the programs that it starts for those who log in."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.privileges.login import CONFIG, FOLDER, SshdSettings
+from imagebuilder.proof.reading.includes import read_including
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.services.start import is_there
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+
+LINE = re.compile(r"[ \t]*(?P<key>[A-Za-z]\w*)(?:[ \t]*=[ \t]*|[ \t]+)(?P<value>[^#\n]*)")
+# Files of the node replace the values of this one: it is made to be read last.
+DEFAULTS = f"{FOLDER}/50-imagebuilder.conf"
+# Values from what allows most to what allows least.
+NO, YES = ("yes", "no"), ("no", "yes")
+ORDERED = {
+    "permitrootlogin": ("yes", "prohibit-password", "forced-commands-only", "no"),
+    "gatewayports": ("yes", "clientspecified", "no"),
+    **dict.fromkeys(
+        ("passwordauthentication", "kbdinteractiveauthentication", "permitemptypasswords",
+         "x11forwarding", "allowtcpforwarding", "allowagentforwarding", "permituserrc",
+         "allowstreamlocalforwarding", "permittunnel", "permituserenvironment",
+         "hostbasedauthentication"), NO,
+    ),
+    **dict.fromkeys(("strictmodes", "ignorerhosts", "disableforwarding"), YES),
+}  # fmt: skip
+SAME = {
+    "without-password": "prohibit-password",
+    "challengeresponseauthentication": "kbdinteractiveauthentication",
+}
+# The lower, the stricter; and lists, of which every other one has another purpose.
+NUMBERS = frozenset(("maxauthtries", "maxsessions"))
+LISTS = frozenset(
+    ("ciphers", "macs", "kexalgorithms", "hostkeyalgorithms", "pubkeyacceptedalgorithms",
+     "authenticationmethods")
+)  # fmt: skip
+# Keywords that name a program, and what fails without it.
+PROGRAMS = {
+    "subsystem": "sftp, scp and all that copies files over ssh fail",
+    "authorizedkeyscommand": "the keys that it would print let nobody in",
+    "authorizedprincipalscommand": "the names that it would print let nobody in",
+    "forcecommand": "whoever logs in can run nothing",
+}
+
+
+@dataclass(frozen=True)
+class SshdLine:
+    """A setting for everybody, as it is written, and where."""
+
+    key: str
+    written: str
+    value: str
+    path: str
+    number: int
+
+
+def prove_sshd_order(subject: Subject) -> Iterator[Finding]:
+    """Warnings of stricter values that come second: sshd takes the first (sshd_config(5))."""
+    first: dict[str, SshdLine] = {}
+    for line in read_lines(subject):
+        before = first.setdefault(line.key, line)
+        if not is_stricter(line.key, line.value, before.value) or is_default(subject, line):
+            continue
+        what = f"{line.written} of {line.path} has no effect: sshd takes the first value that it "
+        what += f"reads, which is {before.written} of {before.path}"
+        name = posixpath.basename(before.path)
+        hint = f"change it in {name}, or let the file sort before {name}"
+        where = (Evidence(f"{one.path}:{one.number}", said=one.written) for one in (line, before))
+        yield SAY.warning(what, *where, hint=hint)
+
+
+def read_lines(subject: Subject) -> Iterator[SshdLine]:
+    """The lines outside of Match blocks in sshd's order; a block ends with its file."""
+    root = subject.root
+
+    def lines_of(path: str) -> Iterator[SshdLine]:
+        for number, text in enumerate(root.text(path).splitlines(), 1):
+            if found := LINE.match(text):
+                key, value = found["key"].lower(), found["value"].strip().strip('"')
+                if key == "match":
+                    return
+                written = " ".join(found[0].split())
+                yield SshdLine(
+                    SAME.get(key, key), written, SAME.get(value.lower(), value), path, number
+                )
+
+    def included(line: SshdLine) -> list[str] | None:
+        if line.key != "include":
+            return None
+        patterns = (posixpath.join("/etc/ssh", word) for word in line.value.split())
+        return [path for pattern in patterns for path in root.glob(pattern)]
+
+    yield from read_including(CONFIG, lines_of, included)
+
+
+def is_stricter(key: str, value: str, than: str) -> bool:
+    """Whether a value allows less than another one."""
+    if key in ORDERED:
+        order = ORDERED[key]
+        ranks = [order.index(each.lower()) if each.lower() in order else -1
+                 for each in (than, value)]  # fmt: skip
+        return -1 < ranks[0] < ranks[1]
+    if key in NUMBERS:
+        return 0 <= whole(value) < whole(than)
+    return key in LISTS and value != than
+
+
+def is_default(subject: Subject, line: SshdLine) -> bool:
+    """Whether a package or the base overlay wrote the line, not a site."""
+    shipped, host = subject.shipped.get(line.path), subject.root.host(line.path)
+    checksum = shipped.checksum if shipped else None
+    is_intact = bool(checksum and host and checksum.is_of(Path(host)))
+    # Packages set this one at the end of the main file, after what it includes.
+    is_usual = line.path == CONFIG and line.key == "kbdinteractiveauthentication"
+    return line.path == DEFAULTS or is_intact or is_usual
+
+
+def prove_sshd_programs(subject: Subject, answers: Iterable[SshdSettings]) -> Iterator[Finding]:
+    """Warnings of programs that sshd starts and that are missing."""
+    seen: set[str] = set()
+    for settings in answers:
+        for name, value in settings.values.items():
+            key, _, which = name.partition(" ")
+            words = value.split()
+            program = (words[1:] if which else words)[:1]
+            path = program[0].strip('"') if program else ""
+            if key not in PROGRAMS or not path.startswith("/") or path in seen:
+                continue
+            seen.add(path)
+            if not is_there(subject, path):
+                does = PROGRAMS[key] if which in ("", "sftp") else f"{which} fails"
+                what = f"sshd cannot start {path}, which is not in the image: {does}"
+                place = next((line for line in read_lines(subject) if path in line.value), None)
+                where = Evidence(place.path, said=place.written) if place else Evidence(CONFIG)
+                hint = "name the path of this distribution"
+                hint += ", or internal-sftp" if which == "sftp" else ""
+                yield SAY.warning(what, where, hint=hint)
