@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.access.memlock import memlock_of, read_memlock
 from imagebuilder.proof.access.others import prove_others
 from imagebuilder.proof.access.services import prove_services
 from imagebuilder.proof.access.sysfs import prove_writes
 from imagebuilder.proof.reading.accounts import Accounts
+from imagebuilder.proof.reading.limits import limits_of, read_limits
 from imagebuilder.proof.reading.nodes import FAMILIES, NVIDIA, find_family
 from imagebuilder.proof.reading.udev import DeviceAccess, at_boot, facts_of, node_of, read_rules
 from imagebuilder.proof.reading.units import FOLDERS, find_unit
@@ -221,9 +221,9 @@ def prove_limits(subject: Subject) -> Iterator[Finding]:
     """Findings about memlock of the accounts; checked if a service locks memory, because an account
     that runs the same program by hand then does too.
     """
-    limits = read_memlock(subject.root)
+    limits = read_limits(subject.root, "memlock")
     for user in subject.expectations.users:
-        found = memlock_of(user, subject.accounts, limits)
+        found = limits_of(user, subject.accounts, limits)
         bad = [kind for kind in ("soft", "hard") if kind not in found or not found[kind].unlimited]
         where = [
             Evidence(limit.path, said=f"{limit.domain} {limit.kind} memlock {limit.value}")

@@ -10,6 +10,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.addresses import is_local
 from imagebuilder.proof.reading.commands import CommandLine, SettingValue, without
 from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.processors import AFFINITY, ALLOWED, processors
 from imagebuilder.proof.reading.sysctl import read_sysctl
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services import SAY
@@ -21,6 +22,7 @@ from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.model_engine import SettingModel
 from imagebuilder.root import Root
 
+QUOTA = "CPUQuota"
 AT_BOOT = ("/run/", "/proc/", "/sys/", "/dev/")
 WORD = re.compile(rb"[A-Za-z][\w-]+")
 
@@ -78,21 +80,30 @@ def find_other(line: CommandLine, setting: SettingModel) -> SettingValue | None:
 def prove_threads(
     startup: Startup, unit: LoadedUnit, line: CommandLine, kind: EngineKind
 ) -> Iterator[Finding]:
-    """A warning if the engine has more threads than processors' time: they wait for each other."""
+    """Warnings if the engine has more threads than processors: they wait for each other."""
     threads = line.value(kind.model.settings, "threads")
     for limited in filter(None, (unit, startup.units.get(unit.last("Slice")))):
-        share = processors_of(limited)
-        if threads is None or share < 1:
-            continue
-        many = threads.value if threads.value.isdecimal() and threads.value != "0" else ""
-        if not many or whole(many) > share:
+        for key, share in shares_of(limited):
+            many = threads.value if threads and threads.value not in ("", "0") else ""
+            many = many if many.isdecimal() else ""
+            # An engine may count the processors that a list leaves it, but no share of time.
+            is_too_many = whole(many) > share if many else key == QUOTA
+            if threads is None or share < 1 or not is_too_many:
+                continue
             starts = f"{many} threads" if many else "a thread for each core"
             yield SAY.warning(
-                f"{unit.name} may use {share:g} processors (CPUQuota= of {limited.name}), but "
+                f"{unit.name} may use {share:g} processors ({key}= of {limited.name}), but "
                 f"{kind.title} starts {starts}, which wait for each other",
                 *(Evidence(path) for path in limited.paths[-1:]),
-                hint=f"set its number of threads to {share:g}, or remove CPUQuota=",
+                hint=f"set its number of threads to {share:g}, or remove {key}=",
             )
+
+
+def shares_of(unit: LoadedUnit) -> Iterator[tuple[str, float]]:
+    """The settings that limit the processors of a unit, with how many are left; 0 for all."""
+    yield QUOTA, processors_of(unit)
+    for key in (AFFINITY, ALLOWED):
+        yield key, len(processors(" ".join(unit.every(key))))
 
 
 def prove_lent(startup: Startup, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:

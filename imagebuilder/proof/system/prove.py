@@ -20,6 +20,7 @@ from imagebuilder.proof.system.login.access_list import prove_access_list
 from imagebuilder.proof.system.login.accounts import prove_accounts, prove_unit_accounts
 from imagebuilder.proof.system.login.bans import prove_bans
 from imagebuilder.proof.system.login.limits import prove_session_limits
+from imagebuilder.proof.system.login.open_files import prove_open_files
 from imagebuilder.proof.system.login.shared_memory import prove_shared_memory
 from imagebuilder.proof.system.network.containers import prove_ends
 from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
@@ -136,5 +137,6 @@ def of_login(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_access_list(subject)
     yield from prove_unit_accounts(subject, startup)
     yield from prove_session_limits(subject)
+    yield from prove_open_files(subject)
     yield from prove_bans(subject, startup)
     yield from prove_shared_memory(subject, startup)

@@ -13,18 +13,12 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.environment import MANAGER, environment_of
-from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.processors import AFFINITY, processors
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, read_config
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
-AFFINITY = "CPUAffinity"
-# The highest number that a kernel is built for; N in a list is that of the node.
-LAST = 8191
-ALL = f"0-{LAST}"
 FEW = 4  # processors; nodes that compute have more
-# cpu lists of kernel-parameters.txt, without groups of a range (`0-63:2/8`).
-RANGE = re.compile(r"(\d+)(?:-(\d+))?(?::.*)?")
 # The flag of `isolcpus=` that takes processors from the scheduler, and is the default.
 FROM_SCHEDULER = "domain"
 # Programs, options and variables that choose processors for a service.
@@ -105,11 +99,3 @@ def isolated_by(value: str) -> frozenset[int]:
     if flags and FROM_SCHEDULER not in flags:
         return frozenset()
     return processors(",".join(word for word in words if word not in flags))
-
-
-def processors(text: str) -> frozenset[int]:
-    """The numbers in a list such as `0,2-5`, `2-N` or `all`; words that are none are ignored."""
-    words = re.sub(r"\bN\b", str(LAST), text.replace("all", ALL)).replace(",", " ").split()
-    ranges = (match for word in words if (match := RANGE.fullmatch(word)))
-    spans = (range(whole(r[1]), min(whole(r[2] or r[1]), LAST) + 1) for r in ranges)
-    return frozenset(number for span in spans for number in span)

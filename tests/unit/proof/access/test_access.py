@@ -12,9 +12,9 @@ import pytest
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.process import Completed
-from imagebuilder.proof.access.memlock import memlock_of, read_memlock
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.reading.accounts import read_accounts
+from imagebuilder.proof.reading.limits import limits_of, read_limits
 from imagebuilder.proof.reading.udev import node_of
 from imagebuilder.proof.reading.units import drop_ins, find_unit
 from imagebuilder.recipe.expectations import (
@@ -398,7 +398,7 @@ def test_the_order_of_limits(tmp_path: Path) -> None:
         },
     )
     (tmp_path / "etc/security/limits.d/c.conf").unlink()
-    found = memlock_of("compute", read_accounts(root), read_memlock(root))
+    found = limits_of("compute", read_accounts(root), read_limits(root, "memlock"))
     assert {kind: limit.value for kind, limit in found.items()} == {"soft": "3", "hard": "2"}
 
 

@@ -364,6 +364,28 @@ def test_more_threads_than_processors(
     assert [said in what for what in found] == ([True] if said else [])
 
 
+@pytest.mark.parametrize(
+    ("key", "listed", "words", "said"),
+    [
+        ("CPUAffinity", "0-3", ("-t", "16"), "may use 4 processors (CPUAffinity= of a.service)"),
+        ("AllowedCPUs", "0-1 8", ("-t", "4"), "may use 3 processors (AllowedCPUs= of a.service)"),
+        ("CPUAffinity", "0-3", ("-t", "4"), ""),
+        ("CPUAffinity", "4-N", ("-t", "16"), ""),
+        # It may count what it has.
+        ("CPUAffinity", "0-3", (), ""),
+        ("AllowedCPUs", "", ("-t", "16"), ""),
+    ],
+)
+def test_more_threads_than_a_list_of_processors(
+    key: str, listed: str, words: tuple[str, ...], said: str
+) -> None:
+    nothing = Startup(frozenset(), {}, {}, ())
+    found = warnings(
+        prove_threads(nothing, setting({key: listed}, {}), line(SERVER, *words), LLAMA)
+    )
+    assert [said in what for what in found] == ([True] if said else [])
+
+
 def test_the_processors_of_a_slice_count_too() -> None:
     group = LoadedUnit("site.slice", ("/etc/site.slice",), {"CPUQuotaPerSecSec": ("2s",)}, {})
     startup = Startup(frozenset(), {}, {"site.slice": group}, ())

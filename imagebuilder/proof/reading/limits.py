@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory accounts may lock: /etc/security."""
+"""The limits that pam_limits(8) gives to accounts: /etc/security."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNLIMITED = ("unlimited", "infinity", "-1")
 
 @dataclass(frozen=True)
 class Limit:
-    """One line of limits.conf(5) about memlock, and the file it is in."""
+    """One line of limits.conf(5), without its item, and the file it is in."""
 
     domain: str
     kind: str
@@ -26,8 +26,8 @@ class Limit:
         return self.value in UNLIMITED
 
 
-def read_memlock(root: Root) -> list[Limit]:
-    """The lines about memlock in the order pam_limits(8) reads them."""
+def read_limits(root: Root, item: str) -> list[Limit]:
+    """The lines about an item, such as memlock, in the order pam_limits(8) reads them."""
     paths = [f"{LIMITS}/limits.conf"]
     paths += [
         f"{LIMITS}/limits.d/{name}"
@@ -38,12 +38,12 @@ def read_memlock(root: Root) -> list[Limit]:
     for path in paths:
         for line in root.text(path).splitlines():
             words = line.partition("#")[0].split()
-            if len(words) == 4 and words[2] == "memlock":
+            if len(words) == 4 and words[2] == item:
                 found.append(Limit(words[0], words[1], words[3], path))
     return found
 
 
-def memlock_of(user: str, accounts: Accounts, limits: list[Limit]) -> dict[str, Limit]:
+def limits_of(user: str, accounts: Accounts, limits: list[Limit]) -> dict[str, Limit]:
     """The `soft` and the `hard` limit of an account, each absent if not set.
 
     A line for the account overrides one for a group, and that one for everybody; of equal ones the
