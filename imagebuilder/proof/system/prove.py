@@ -24,9 +24,11 @@ from imagebuilder.proof.system.login.open_files import prove_open_files
 from imagebuilder.proof.system.login.shared_memory import prove_shared_memory
 from imagebuilder.proof.system.network.containers import prove_ends
 from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
+from imagebuilder.proof.system.network.families import prove_families
 from imagebuilder.proof.system.network.firewall import prove_firewall
 from imagebuilder.proof.system.network.netdevs import prove_netdevs
 from imagebuilder.proof.system.network.nic import prove_network
+from imagebuilder.proof.system.network.ports import prove_client_ports, prove_dropped_ports
 from imagebuilder.proof.system.programs.docstrings import prove_docstrings
 from imagebuilder.proof.system.programs.dry_runs import prove_dry_runs
 from imagebuilder.proof.system.programs.helpers import prove_helpers
@@ -129,6 +131,9 @@ def of_network(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_tls(subject, startup)
     yield from prove_stub(subject, startup)
     yield from prove_firewall(subject, startup)
+    yield from prove_dropped_ports(subject, startup)
+    yield from prove_client_ports(subject)
+    yield from prove_families(subject, startup)
 
 
 def of_login(subject: Subject, startup: Startup) -> Iterator[Finding]:
