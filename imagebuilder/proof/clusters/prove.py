@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.clusters.container_devices import prove_container_devices
 from imagebuilder.proof.clusters.detached import prove_detached
+from imagebuilder.proof.clusters.forwarding import prove_forwarding
 from imagebuilder.proof.clusters.growth import prove_growth
 from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
 from imagebuilder.proof.clusters.peers import prove_peers
@@ -23,6 +24,7 @@ def prove_clusters(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_storage(subject, startup)
     yield from prove_container_devices(subject, startup)
     yield from prove_kubernetes(subject, startup)
+    yield from prove_forwarding(subject, startup)
     yield from prove_state(subject, startup)
     yield from prove_slurm(subject, startup)
     yield from prove_ranks(subject, startup)

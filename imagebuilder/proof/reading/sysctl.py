@@ -24,13 +24,22 @@ class KernelSetting:
 
 @once
 def read_sysctl(subject: Subject) -> Mapping[str, KernelSetting]:
-    """The settings by name, with dots; later lines override earlier ones."""
+    """The settings by name, with dots, in the order of the lines that count: later ones override
+    earlier ones.
+    """
     found: dict[str, KernelSetting] = {}
     for line in read_config(subject, "sysctl.d"):
-        name = line.key.lstrip("-").replace("/", ".")
+        name = name_of(line.key)
+        found.pop(name, None)
         found[name] = KernelSetting(line.value, line.evidence)
     for word in kernel_words(subject.cmdline):
         if word.key.startswith(ON_CMDLINE) and "=" in word.text:
-            name = word.key.removeprefix(ON_CMDLINE).replace("/", ".")
+            name = name_of(word.key.removeprefix(ON_CMDLINE))
+            found.pop(name, None)
             found[name] = KernelSetting(word.value, word.evidence)
     return found
+
+
+def name_of(key: str) -> str:
+    """The name of a setting: `-` before it only says that it may be missing."""
+    return key.lstrip("-").replace("/", ".")

@@ -22,6 +22,7 @@ from imagebuilder.proof.system.login.bans import prove_bans
 from imagebuilder.proof.system.login.limits import prove_session_limits
 from imagebuilder.proof.system.login.open_files import prove_open_files
 from imagebuilder.proof.system.login.shared_memory import prove_shared_memory
+from imagebuilder.proof.system.login.sudo_terminal import prove_terminal
 from imagebuilder.proof.system.network.containers import prove_ends
 from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.network.families import prove_families
@@ -35,8 +36,11 @@ from imagebuilder.proof.system.programs.helpers import prove_helpers
 from imagebuilder.proof.system.programs.openssl import prove_openssl
 from imagebuilder.proof.system.programs.options import prove_options
 from imagebuilder.proof.system.programs.places import prove_places
+from imagebuilder.proof.system.programs.rotation import prove_rotation
 from imagebuilder.proof.system.programs.scripts import prove_scripts
+from imagebuilder.proof.system.programs.time_sources import prove_time_sources
 from imagebuilder.proof.system.programs.tools import prove_tools
+from imagebuilder.proof.system.programs.tuning import prove_tuning
 from imagebuilder.proof.system.programs.upgrades import prove_upgrades
 from imagebuilder.proof.system.programs.variables import prove_variables
 from imagebuilder.proof.system.units.fences import prove_fences
@@ -108,6 +112,9 @@ def of_programs(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_places(subject, startup)
     yield from prove_tools(subject, startup)
     yield from prove_docstrings(subject, startup)
+    yield from prove_time_sources(subject, startup)
+    yield from prove_rotation(subject, startup)
+    yield from prove_tuning(subject, startup)
     yield from prove_openssl(subject)
 
 
@@ -144,4 +151,5 @@ def of_login(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_session_limits(subject)
     yield from prove_open_files(subject)
     yield from prove_bans(subject, startup)
+    yield from prove_terminal(subject, startup)
     yield from prove_shared_memory(subject, startup)

@@ -102,6 +102,11 @@ FAULTS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
     ("/usr/sbin/slurmd", {}, {}, "slurmd goes to the background"),
 ]  # fmt: skip
 WARNINGS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
+    (RUN_KUBELET, {KUBELET: "kind: x\n", "/etc/sysctl.d/9.conf":
+                   "net.ipv4.ip_forward = 1\nnet.ipv4.conf.all.forwarding = 0\n"}, {},
+     "net.ipv4.conf.all.forwarding=0 of /etc/sysctl.d/9.conf: a.service does not change it"),
+    (RUN_KUBELET, {KUBELET: "kind: x\n", "/etc/sysctl.d/9.conf":
+                   "net.bridge.bridge-nf-call-iptables=0\n"}, {}, "services of the cluster"),
     ("/usr/bin/dockerd", {}, {}, "copies every layer of a container"),
     ("/usr/bin/containerd", {}, {}, "unless its clients ask for another snapshotter"),
     ("/usr/bin/containerd", {"/etc/fstab": "/dev/sda1 / ext4 rw 0 0\n"}, {},
@@ -157,6 +162,10 @@ WARNINGS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
 # Of these, the node does have a disk, a peer or a device.
 RIGHT: list[tuple[str, dict[str, Content], dict[str, str]]] = [
     ("/usr/bin/dockerd --data-root=/models/docker", {"/etc/fstab": MODELS}, {}),
+    (RUN_KUBELET, {KUBELET: "kind: x\n", "/etc/sysctl.d/9.conf":
+                   "net.ipv4.conf.all.forwarding = 0\nnet.ipv4.ip_forward = 1\n"}, {}),
+    ("/usr/bin/k3s server --data-dir /models/k3s",
+     {"/etc/fstab": MODELS, "/etc/sysctl.d/9.conf": "net.ipv4.ip_forward = 0\n"}, {}),
     ("/usr/bin/dockerd", {DOCKER: '{"storage-driver": "vfs"}'}, {}),
     ("/usr/bin/containerd", {CONTAINERD: 'disabled_plugins = ["cri"]\n'}, {}),
     ("/usr/bin/containerd --root /models/c", {"/etc/fstab": MODELS}, {}),
