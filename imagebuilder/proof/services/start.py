@@ -19,6 +19,7 @@ from imagebuilder.proof.reading.environment import (
     remarks,
     unclosed,
 )
+from imagebuilder.proof.reading.extensions import merged_files
 from imagebuilder.proof.reading.guards import run_guards
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
@@ -198,7 +199,7 @@ def is_there(subject: Subject, path: str) -> bool:
     """Whether a node has something at a path, in the image or from boot on: a link that leads
     nowhere is nothing.
     """
-    if subject.root.host(path) is not None:
+    if subject.root.host(path) is not None or path in merged_files(subject):
         return True
     end = subject.root.end_of(path)
     return appears_later(subject, end) or appears_later(subject, f"{end}/")

@@ -12,8 +12,9 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.characters import prove_characters
 from imagebuilder.proof.system.files.documents import prove_documents
+from imagebuilder.proof.system.files.extensions import prove_extensions
 from imagebuilder.proof.system.files.named import prove_named_files
-from imagebuilder.proof.system.files.needed import prove_extensions, prove_files
+from imagebuilder.proof.system.files.needed import prove_files
 from imagebuilder.proof.system.files.udev_rules import prove_udev_rules
 from imagebuilder.proof.system.files.unread import prove_read
 from imagebuilder.proof.system.login.access_list import prove_access_list
@@ -56,9 +57,6 @@ from imagebuilder.proof.system.units.removed import prove_removed
 from imagebuilder.proof.system.units.sections import prove_sections
 from imagebuilder.proof.system.units.sleep import prove_sleep
 from imagebuilder.proof.system.units.start import prove_listeners, prove_ports, prove_start
-
-# They merge extensions over /usr, /opt and /etc.
-MERGING = frozenset(("systemd-sysext.service", "systemd-confext.service"))
 
 
 def prove_system(subject: Subject) -> Iterator[Finding]:
@@ -126,8 +124,7 @@ def of_files(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_udev_rules(subject)
     yield from prove_named_files(subject)
     yield from prove_files(subject)
-    if MERGING & startup.jobs:
-        yield from prove_extensions(subject.root)
+    yield from prove_extensions(subject)
 
 
 def of_network(subject: Subject, startup: Startup) -> Iterator[Finding]:

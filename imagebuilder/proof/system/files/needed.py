@@ -21,10 +21,6 @@ from imagebuilder.root import Root
 from imagebuilder.ui import format_size
 
 PAM, BUNDLE = "/etc/pam.d", "/etc/ssl/certs/ca-certificates.crt"
-EXTENSIONS = (
-    "/etc/extensions", "/var/lib/extensions", "/usr/lib/extensions", "/usr/local/lib/extensions",
-    "/etc/confexts", "/var/lib/confexts", "/usr/lib/confexts", "/usr/local/lib/confexts",
-)  # fmt: skip
 LOCALTIME = "/etc/localtime"
 MODULES = ("/usr/lib/*/security", "/usr/lib/security", "/usr/lib64/security")
 # Harmful settings, with their effect.
@@ -98,25 +94,6 @@ def passes_over(control: str) -> bool:
     actions = dict(word.partition("=")[::2] for word in control.strip("[]").split())
     action = actions.get("module_unknown") or actions.get("default", "")
     return control in ("optional", "sufficient") or action == "ignore" or action.isdecimal()
-
-
-def prove_extensions(root: Root) -> Iterator[Finding]:
-    """Faults of extensions whose files hide those of the image (systemd-sysext(8))."""
-    for folder, name in ((f, n) for f in EXTENSIONS for n in root.names(f)):
-        top = f"{folder}/{name}"
-        if root.is_file(top):
-            what = f"the extension {top} may be merged over /usr or /etc at boot"
-            yield SAY.warning(what, Evidence(top), hint="install its files with an overlay")
-            continue
-        inside = (path.removeprefix(top) for part in ("usr", "etc", "opt")
-                  for path in root.walk(f"{top}/{part}"))  # fmt: skip
-        hidden = [
-            path for path in inside if root.lies(path) and "/extension-release.d/" not in path
-        ]
-        if hidden:
-            what = f"the extension {name} is merged over the image at boot and hides {some(hidden)}"
-            hint = "remove it, or ship these files in an overlay"
-            yield SAY.fault(what, *(Evidence(f"{top}{path}") for path in hidden[:1]), hint=hint)
 
 
 def prove_certificates(root: Root) -> Iterator[Finding]:

@@ -19,7 +19,6 @@ from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.files.mounts import prove_mounts
 from imagebuilder.proof.system.files.needed import (
-    prove_extensions,
     prove_huge_pages,
     prove_log_in,
     prove_packages,
@@ -134,19 +133,6 @@ def test_options_of_another_file_system(
     }
     make_tree(tmp_path, files)
     assert bool(list(prove_mounts(mounting(tmp_path)))) == refused
-
-
-def test_an_extension_over_a_program_of_the_image(tmp_path: Path) -> None:
-    top = "/var/lib/extensions/nightly/usr"
-    own: dict[str, Content] = {
-        f"{top}/bin/own": b"",
-        f"{top}/lib/extension-release.d/extension-release.nightly": "ID=_any\n",
-    }
-    root = make_tree(tmp_path, {"/usr/bin/llama-server": b"", **own})
-    assert list(prove_extensions(root)) == []
-    make_tree(tmp_path, {f"{top}/bin/llama-server": b"other"})
-    (found,) = prove_extensions(root)
-    assert "the extension nightly is merged over the image at boot" in found.what
 
 
 PASSWD = "root:x:0:0::/root:/bin/bash\nme:x:1000:1000::/home/me:{}\nother:x:1:1::/:/bin/gone\n"
