@@ -10,6 +10,7 @@ from imagebuilder.proof.clusters.prove import prove_clusters
 from imagebuilder.proof.reading.systemd import Startup, read_startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.files.authorities import prove_anchors, prove_served
 from imagebuilder.proof.system.files.characters import prove_characters
 from imagebuilder.proof.system.files.documents import prove_documents
 from imagebuilder.proof.system.files.extensions import prove_extensions
@@ -125,6 +126,8 @@ def of_files(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_named_files(subject)
     yield from prove_files(subject)
     yield from prove_extensions(subject)
+    yield from prove_anchors(subject, startup)
+    yield from prove_served(subject)
 
 
 def of_network(subject: Subject, startup: Startup) -> Iterator[Finding]:

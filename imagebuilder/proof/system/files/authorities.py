@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates of authorities that a site adds."""
+"""Certificates that a site adds: authorities that expired or that nobody trusts, and servers'."""
 
 from __future__ import annotations
 
 import ssl
+import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.reading.certificates import MOST_BYTES, read_certificates
+from imagebuilder.proof.reading.interpreters import texts_of
+from imagebuilder.proof.reading.mentions import naming
+from imagebuilder.proof.reading.systemd import STARTING, Startup
+from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
@@ -18,7 +24,22 @@ AUTHORITIES = (
     "/usr/local/share/ca-certificates/*/*.crt", "/etc/ssl/certs/*.crt", "/etc/pki/*/*.crt",
     "/etc/pki/*/*.pem",
 )  # fmt: skip
-MOST_BYTES = 4 << 20  # of such a file
+# Where a distribution's own program reads authorities to trust, and its name.
+ANCHORS = (
+    ("/usr/local/share/ca-certificates/", "update-ca-certificates"),
+    ("/etc/pki/ca-trust/source/anchors/", "update-ca-trust"),
+    ("/etc/ca-certificates/trust-source/anchors/", "update-ca-trust"),
+    ("/etc/pki/trust/anchors/", "update-ca-certificates"),
+)
+# What these programs make, and what OpenSSL, GnuTLS and others read.
+BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ca-certificates/extracted/tls-ca-bundle.pem", "/var/lib/ca-certificates/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)  # fmt: skip
+HASHED = "/etc/ssl/certs/*.0"
+CERTIFICATE = (".crt", ".pem", ".cer", ".cert")
+SERVED = ("/etc/", "/opt/", "/srv/", "/usr/local/", "/var/lib/")
 
 
 def prove_authorities(subject: Subject) -> Iterator[Finding]:
@@ -32,6 +53,63 @@ def prove_authorities(subject: Subject) -> Iterator[Finding]:
             what = f"the certificate of an authority in {path} expired on {day}: connections to "
             what += "servers that it vouches for fail"
             yield SAY.warning(what, Evidence(path), hint="replace it, or remove the file")
+
+
+def prove_anchors(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings of authorities that are where programs of some distribution look for them, but not
+    among those that programs of this image trust.
+    """
+    folders = tuple(folder for folder, _ in ANCHORS)
+    added = [path for path, info in subject.entries.items()
+             if path.startswith(folders) and stat.S_ISREG(info.st_mode)]  # fmt: skip
+    if not added or updates(subject, startup):
+        return
+    root = subject.root
+    paths = (*BUNDLES, *root.glob(HASHED))
+    trusted = {one.der for path in paths for one in read_certificates(root.text(path))}
+    for path in added:
+        lost = [one for one in read_certificates(root.text(path)) if one.der not in trusted]
+        if not lost or path in subject.shipped or naming(subject, path):
+            continue
+        program = next(name for folder, name in ANCHORS if path.startswith(folder))
+        why = f"the image has no {program}, which reads that folder"
+        hint = "put it where this distribution looks for it, and run its program"
+        if find_program(root, program):
+            why = f"nothing ran {program} after it was added"
+            hint = f"run {program} when the image is built"
+        what = (
+            f"programs do not trust the authority {lost[0].name or 'of a site'} in {path}: {why}, "
+        )
+        what += "and connections to servers that it vouches for fail"
+        yield SAY.warning(what, Evidence(path), hint=hint)
+
+
+def updates(subject: Subject, startup: Startup) -> bool:
+    """Whether something makes the bundles anew when a node boots."""
+    commands = (words for unit in startup.starting() for key in STARTING
+                for words in unit.commands.get(key, ()))  # fmt: skip
+    programs = {name for _, name in ANCHORS}
+    return any(name in text for words in commands for text in texts_of(subject.root, words)
+               for name in programs)  # fmt: skip
+
+
+def prove_served(subject: Subject) -> Iterator[Finding]:
+    """Warnings of other certificates of the site that had expired when the packages of the image
+    were chosen, and that some file names: the first of a file is the one that is shown.
+    """
+    authorities = {path for pattern in AUTHORITIES for path in subject.root.glob(pattern)}
+    for path, info in subject.entries.items():
+        if not path.startswith(SERVED) or not path.endswith(CERTIFICATE):
+            continue
+        if not stat.S_ISREG(info.st_mode) or path in authorities or path in subject.shipped:
+            continue
+        first = next(read_certificates(subject.root.text(path)), None)
+        if first is None or first.end >= subject.image.epoch:
+            continue
+        if by := naming(subject, path):
+            what = f"the certificate of {first.name or 'a server'} in {path}, which {by} names, "
+            what += f"expired on {first.last_day}: whoever checks it refuses the connection"
+            yield SAY.warning(what, Evidence(path), hint="replace it, or let each node get its own")
 
 
 def ends_of(text: str) -> list[float]:
