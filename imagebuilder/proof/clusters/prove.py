@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.clusters.container_devices import prove_container_devices
 from imagebuilder.proof.clusters.detached import prove_detached
+from imagebuilder.proof.clusters.disks import prove_disks
 from imagebuilder.proof.clusters.forwarding import prove_forwarding
 from imagebuilder.proof.clusters.growth import prove_growth
 from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
@@ -26,6 +27,7 @@ def prove_clusters(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_kubernetes(subject, startup)
     yield from prove_forwarding(subject, startup)
     yield from prove_state(subject, startup)
+    yield from prove_disks(subject, startup)
     yield from prove_slurm(subject, startup)
     yield from prove_ranks(subject, startup)
     yield from prove_detached(subject, startup)

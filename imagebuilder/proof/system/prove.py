@@ -12,6 +12,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.authorities import prove_anchors, prove_served
 from imagebuilder.proof.system.files.characters import prove_characters
+from imagebuilder.proof.system.files.defaults import prove_defaults
 from imagebuilder.proof.system.files.documents import prove_documents
 from imagebuilder.proof.system.files.extensions import prove_extensions
 from imagebuilder.proof.system.files.named import prove_named_files
@@ -122,6 +123,7 @@ def of_files(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_read(subject, startup)
     yield from prove_characters(subject)
     yield from prove_documents(subject)
+    yield from prove_defaults(subject)
     yield from prove_udev_rules(subject)
     yield from prove_named_files(subject)
     yield from prove_files(subject)
