@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.addresses import is_local
 from imagebuilder.proof.reading.commands import CommandLine, SettingValue, without
+from imagebuilder.proof.reading.made import made_by, made_by_tmpfiles
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.processors import AFFINITY, ALLOWED, processors
 from imagebuilder.proof.reading.sysctl import read_sysctl
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, read_startup
+from imagebuilder.proof.reading.unit_paths import is_below
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import processors_of
 from imagebuilder.proof.services.hosts import prove_one_address
@@ -182,9 +184,10 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Ite
     gone = {setting.variable for setting in choosing}
     variables = {n: v.value for n, v in line.environment.items() if n not in gone}
     # Files that are created at boot, such as a key, do not exist either.
-    assignments = [f"{n}={v}" for n, v in variables.items() if not v.startswith(AT_BOOT)]
+    later = made_later(subject, line.unit)
+    assignments = [f"{n}={v}" for n, v in variables.items() if not is_later(v, later)]
     options = {option for setting in choosing for option in setting.options}
-    options |= {line.words[n - 1] for n, w in enumerate(line.words) if n and w.startswith(AT_BOOT)}
+    options |= {line.words[n - 1] for n, w in enumerate(line.words) if n and is_later(w, later)}
     words = [w for w in without(line.words, options) if w]
     done = subject.run(["env", *assignments, *words, *command[1:]])
     unread = f"whether {kind.title} accepts the options and variables of {line.unit}"
@@ -198,6 +201,19 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Ite
             Evidence(line.path, said=" ".join(line.words)),
             hint="correct that option or variable; the engine's --help lists them all",
         )
+
+
+def made_later(subject: Subject, unit: str) -> list[str]:
+    """The folders that are made before a unit starts, and that the image does not have."""
+    startup = read_startup(subject)
+    loaded = find_loaded(startup, unit) if startup else None
+    made = {*(made_by(loaded) if loaded else ()), *made_by_tmpfiles(subject)}
+    return [path for path in sorted(made) if not subject.root.lies(path)]
+
+
+def is_later(value: str, folders: list[str]) -> bool:
+    """Whether a value is a path that a node has only when it runs."""
+    return value.startswith(AT_BOOT) or any(is_below(value.rstrip("/"), each) for each in folders)
 
 
 def prove_known(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:

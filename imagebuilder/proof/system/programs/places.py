@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.reading.accounts import account_of
 from imagebuilder.proof.reading.environment import Environment, environment_of
+from imagebuilder.proof.reading.made import made_by, made_by_tmpfiles
 from imagebuilder.proof.reading.site import site_services
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.reading.unit_paths import is_below, unit_paths
@@ -17,7 +18,6 @@ from imagebuilder.proof.services.sessions import WHO, session_environment
 from imagebuilder.proof.services.start import appears_later, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.units.paths import made_by, made_by_tmpfiles
 
 # Where a runtime or an interpreter is installed, and what uses it looks nowhere else.
 HOMES = re.compile(

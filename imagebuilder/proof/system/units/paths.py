@@ -7,12 +7,11 @@ working directory with 200/CHDIR (systemd.exec(5)).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
+from imagebuilder.proof.reading.made import MADE, made_by_tmpfiles
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
-from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
 from imagebuilder.proof.reading.unit_paths import is_below, unit_paths
 from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
@@ -24,16 +23,6 @@ NEEDED = (
 )  # fmt: skip
 # Settings with one path, before which systemd-analyze leaves out the -.
 WHOLE = ("WorkingDirectory", "RootDirectory")
-# Folders that systemd makes before a service starts, and where.
-MADE = {
-    "RuntimeDirectory": "/run",
-    "StateDirectory": "/var/lib",
-    "CacheDirectory": "/var/cache",
-    "LogsDirectory": "/var/log",
-    "ConfigurationDirectory": "/etc",
-}
-# Kinds of lines of tmpfiles.d(5) that make the path.
-MAKES = re.compile(r"[dDqQvfFCpLcb]")
 
 
 def prove_paths(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -54,17 +43,6 @@ def prove_paths(subject: Subject, startup: Startup) -> Iterator[Finding]:
                     hint = f"create it (StateDirectory=, tmpfiles.d(5)), or write {key}=-{path} "
                     hint += "if it may be missing"
                     yield SAY.fault(what, where, hint=hint)
-
-
-def made_by(unit: LoadedUnit) -> Iterator[str]:
-    """The folders that systemd makes for a unit, which belong to its account."""
-    for key, top in MADE.items():
-        yield from (f"{top}/{word.partition(':')[0]}" for word in unit.words(key))
-
-
-def made_by_tmpfiles(subject: Subject) -> set[str]:
-    """The paths that systemd-tmpfiles makes at boot."""
-    return {line.path.rstrip("/") for line in read_tmpfiles(subject) if MAKES.match(line.kind)}
 
 
 def missing(subject: Subject, unit: LoadedUnit, key: str) -> Iterator[str]:

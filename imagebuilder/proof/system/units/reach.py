@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
+from imagebuilder.proof.reading.made import made_by
 from imagebuilder.proof.reading.site import starting_units
 from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup
 from imagebuilder.proof.reading.tmpfiles import with_tmpfiles
@@ -19,7 +20,6 @@ from imagebuilder.proof.reading.unit_paths import is_below
 from imagebuilder.proof.services.programs import exempt
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.units.paths import made_by
 
 FOLDERS = ("WorkingDirectory", "ReadWritePaths")
 # Folders of every image, in which nothing is closed to anybody; they would only take time.

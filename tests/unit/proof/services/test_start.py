@@ -274,6 +274,15 @@ def test_a_file_that_is_made_at_boot_is_not_opened(tmp_path: Path) -> None:
     assert sandbox.asked == [("env", "A=1", SERVER, "--jinja", "--list-devices")]
 
 
+def test_a_folder_that_is_made_at_boot_is_not_opened(tmp_path: Path) -> None:
+    sandbox = Sandbox({"env": ""})
+    root = make_tree(tmp_path, {"/etc/tmpfiles.d/a.conf": "d /var/cache/slots 0750\n"})
+    words = (SERVER, "--slot-save-path", "/var/cache/slots/", "--jinja")
+    given_line = line(*words, LLAMA_ARG_SLOT_SAVE_PATH="/var/cache/slots/", A="1")
+    assert list(prove_accepted(subject(root, run=sandbox), given_line, LLAMA)) == []
+    assert sandbox.asked == [("env", "A=1", SERVER, "--jinja", "--list-devices")]
+
+
 @pytest.mark.parametrize(
     ("words", "variables", "said"),
     [
