@@ -105,14 +105,22 @@ def computing_together(subject: Subject, startup: Startup) -> Iterator[SiteServi
 
 def prove_ufw(root: Root, startup: Startup) -> Iterator[Finding]:
     """A fault of ufw(8) if it drops what comes in, and lets nobody in by ssh."""
+    found = read_ufw(root, startup)
+    if found and not opens(found[1], ssh_ports(root)):
+        what = (
+            f"ufw drops what comes in, and no rule of {UFW_RULES[0]} lets ssh in: nobody can log in"
+        )
+        yield SAY.fault(what, found[0], hint="run ufw allow OpenSSH when the image is built")
+
+
+def read_ufw(root: Root, startup: Startup) -> tuple[Evidence, str] | None:
+    """The rules of ufw if it drops what none of them accepts, and what says so."""
     drops = UFW_DROPS.search(root.text(UFW_DEFAULTS))
     is_on = UFW_ON.search(root.text(UFW_CONFIG)) and UFW in startup.jobs
     rules = "".join(map(root.text, UFW_RULES))
-    if not drops or not is_on or UFW_ACCEPTS.search(rules) or opens(rules, ssh_ports(root)):
-        return
-    what = f"ufw drops what comes in, and no rule of {UFW_RULES[0]} lets ssh in: nobody can log in"
-    where = Evidence(UFW_DEFAULTS, said=drops[0].strip())
-    yield SAY.fault(what, where, hint="run ufw allow OpenSSH when the image is built")
+    if not drops or not is_on or UFW_ACCEPTS.search(rules):
+        return None
+    return Evidence(UFW_DEFAULTS, said=drops[0].strip()), rules
 
 
 def ssh_ports(root: Root) -> frozenset[str]:

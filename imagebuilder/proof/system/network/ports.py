@@ -17,7 +17,10 @@ from imagebuilder.proof.system.network.firewall import (
     ANSWERS,
     DROPS,
     OPEN,
+    UFW_RULES,
     find_filters,
+    opens,
+    read_ufw,
     ssh_ports,
 )
 
@@ -45,6 +48,7 @@ def served_ports(subject: Subject) -> list[str]:
 def prove_dropped_ports(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Warnings of filters that drop what comes to a declared port, one for each file."""
     served = served_ports(subject)
+    yield from prove_ufw_ports(subject, startup, served)
     for name, path, rules in find_filters(subject.root, startup) if served else ():
         drops = DROPS.search(rules)
         # The question of answers comes first, and what is open to a network is open on purpose.
@@ -58,6 +62,17 @@ def prove_dropped_ports(subject: Subject, startup: Startup) -> Iterator[Finding]
             hint = f"accept it: `{closed[0].partition('/')[2]} dport {closed[0].partition('/')[0]} "
             hint += "accept`"
             yield SAY.warning(what, Evidence(path, said=said), hint=hint)
+
+
+def prove_ufw_ports(subject: Subject, startup: Startup, served: list[str]) -> Iterator[Finding]:
+    found = read_ufw(subject.root, startup)
+    closed = [each for each in served if each.endswith("/tcp") and found
+              and not opens(found[1], frozenset((each.partition("/")[0],)))]  # fmt: skip
+    if found and closed:
+        what = f"ufw drops what other machines send to {some(closed)}, which the profile declares: "
+        what += f"no rule of {UFW_RULES[0]} accepts it"
+        hint = f"run ufw allow {closed[0]} when the image is built"
+        yield SAY.warning(what, found[0], hint=hint)
 
 
 def is_opened(rules: str, port: str, protocol: str) -> bool:

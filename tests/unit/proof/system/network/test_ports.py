@@ -85,6 +85,32 @@ def test_ports_of_rules(rule: str, port: str, opens: bool) -> None:  # noqa: FBT
 
 
 @pytest.mark.parametrize(
+    ("rule", "is_closed"),
+    [
+        ("-A ufw-user-input -p tcp --dport 22 -j ACCEPT", True),
+        ("-A ufw-user-input -p tcp --dport 8080 -j ACCEPT", False),
+        ("-A ufw-user-input -p tcp -m multiport --dports 22,8000:8100 -j ACCEPT", False),
+        ("-A ufw-user-input -s 10.0.0.0/8 -j ACCEPT", False),
+    ],
+)
+def test_ports_behind_ufw(rule: str, is_closed: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    root = make_tree(
+        tmp_path,
+        {
+            "/etc/ufw/ufw.conf": "ENABLED=yes\n",
+            "/etc/default/ufw": 'DEFAULT_INPUT_POLICY="DROP"\n',
+            "/etc/ufw/user.rules": f"*filter\n{rule}\nCOMMIT\n",
+        },
+    )
+    given = subject(root, listens=("22/tcp", "8080/tcp", "546/udp"))
+    for jobs, told in ((frozenset(("ufw.service",)), is_closed), (frozenset[str](), False)):
+        found = [f.what for f in prove_dropped_ports(given, Startup(jobs, {}, {}, ()))]
+        assert ["ufw drops what other machines send to 8080/tcp" in w for w in found] == [
+            True
+        ] * told
+
+
+@pytest.mark.parametrize(
     ("lines", "taken"),
     [
         ("net.ipv4.ip_local_port_range = 1024 65535", "8080/tcp, 9000/tcp"),
