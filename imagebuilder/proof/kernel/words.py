@@ -26,6 +26,7 @@ SAY = Say(Question.KERNEL)
 AMDGPU = "drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c of Linux"
 I915 = "drivers/gpu/drm/i915/i915_params.c of Linux"
 XE = "drivers/gpu/drm/xe/xe_module.c of Linux"
+AMDXDNA = "drivers/accel/amdxdna/aie2_pci.c of Linux"
 BOOT_OPTIONS = "Documentation/arch/x86/x86_64/boot-options.rst of Linux"
 PARAMETERS = "Documentation/admin-guide/kernel-parameters.txt of Linux"
 SELINUX = "/etc/selinux/config"
@@ -42,8 +43,9 @@ LEAST_GRAPHICS = 1 << 30
 class Harmful:
     """A harmful word `key=value`.
 
-    `value` is a regular expression; `modules` are the drivers that it harms (none: any node).
-    `is_fault` is False if the node works, but worse than expected.
+    `value` is a regular expression; `modules` are the drivers that it harms (none: any node), and
+    `architecture` the chips of those (none: all).  `is_fault` is False if the node works, but worse
+    than expected.
     """
 
     key: str
@@ -52,6 +54,14 @@ class Harmful:
     source: str
     modules: frozenset[str] = frozenset()
     is_fault: bool = True
+    architecture: str = ""
+
+    def harms(self, chips: Sequence[Chip], driver: str) -> bool:
+        """Whether a driver drives one of the chips that its option harms."""
+        return any(
+            driver in chip.modules and self.architecture in ("", chip.architecture)
+            for chip in chips
+        )
 
     def say(self, what: str, where: Evidence) -> Finding:
         return (SAY.fault if self.is_fault else SAY.warning)(what, where, hint=REMOVE)
@@ -104,6 +114,10 @@ SMALL_WINDOW += "model is slow"
 SMALL = r"[1-9]\d{0,2}|[1-3]\d{3}"
 MILLISECONDS = "the unit is milliseconds: longer jobs count as hangs, and the driver ends them"
 SHORT = r"(.*,)?[1-9]\d{0,2}(,.*)?"
+LOST = "a card that hangs is not reset, and nothing computes on it until the node reboots"
+UNNOTICED = "nobody notices that a card hangs, and what waits for it waits forever"
+WEDGED = "the driver gives up a card after one job that takes too long, until the node reboots"
+COLUMNS = "the driver uses only these columns of the NPU, which has 8: programs for more do not run"
 OPTIONS: tuple[tuple[str, Harmful], ...] = (
     *(
         (driver, Harmful("enable_guc", "0", "it does not load the GuC firmware, without which "
@@ -125,6 +139,12 @@ OPTIONS: tuple[tuple[str, Harmful], ...] = (
     ("amdgpu", Harmful("vis_vramlimit", SMALL, SMALL_WINDOW, AMDGPU, is_fault=False)),
     ("i915", Harmful("lmem_bar_size", SMALL, SMALL_WINDOW, I915, is_fault=False)),
     ("xe", Harmful("vram_bar_size", rf"-\d+|{SMALL}", SMALL_WINDOW, XE, is_fault=False)),
+    ("amdgpu", Harmful("gpu_recovery", "0+", LOST, AMDGPU, is_fault=False)),
+    ("i915", Harmful("reset", "0+", LOST, I915, is_fault=False)),
+    ("i915", Harmful("enable_hangcheck", "[0nN].*|off", UNNOTICED, I915, is_fault=False)),
+    ("xe", Harmful("wedged_mode", "2|upon-any-hang-no-reset", WEDGED, XE, is_fault=False)),
+    ("amdxdna", Harmful("aie2_max_col", "[1-7]", COLUMNS, AMDXDNA, is_fault=False,
+                        architecture="XDNA 2")),
 )  # fmt: skip
 # Limits of the memory of graphics without memory of their own: option, and bytes per unit.
 GRAPHICS = (("ttm", "pages_limit", PAGE), ("amdgpu", "gttsize", 1 << 20))
@@ -258,12 +278,8 @@ def prove_option(
     """Faults and warnings about one option of one module."""
     drivers = {name for chip in chips for name in chip.modules}
     for driver, row in OPTIONS:
-        if (
-            driver == module
-            and driver in drivers
-            and row.key == option
-            and re.fullmatch(row.value, value)
-        ):
+        is_named = (driver, row.key) == (module, option)
+        if is_named and row.harms(chips, driver) and re.fullmatch(row.value, value):
             yield row.say(f"{module} has {option}={value}: {row.why}", where)
     for chip in chips:
         if module in chip.modules and option == "force_probe" and refuses(value, chip):

@@ -13,6 +13,8 @@ from imagebuilder.proof.kernel.words import prove_words, size_of
 from tests.unit.proof.trees import KERNEL, Info, kernel_files, make_tree, subject
 
 ARC = ("8086:56a0", "Arc A770", "")
+NPU_OF_FOUR = ("1022:1502", "XDNA NPU", "")
+NPU_OF_EIGHT = ("1022:17f0", "XDNA 2 NPU", "")
 RADEON = ("1002:7480", "Radeon RX 7600 XT", "gfx1102")
 USUAL = (
     "ro", "quiet", "console=ttyS0,115200", "amd_iommu=on", "iommu=pt", "pci=realloc",
@@ -21,7 +23,8 @@ USUAL = (
     "ttm.pages_limit=25165824", "transparent_hugepage=always", "i915.force_probe=*",
     "mce=ignore_ce", "swiotlb=65536", "skew_tick=1", "nohz_full=2-7", "rcu_nocbs=2-7", "idle=poll",
     "processor.max_cstate=1", "nosmt", "amdgpu.lockup_timeout=30000",
-    "amdgpu.lockup_timeout=10000,0,-1,2000", "amdgpu.vis_vramlimit=16384",
+    "amdgpu.gpu_recovery=1", "amdgpu.gpu_recovery=-1", "amdgpu.lockup_timeout=10000,0,-1,2000",
+    "amdgpu.vis_vramlimit=16384",
 )  # fmt: skip
 
 
@@ -50,7 +53,8 @@ def test_words_that_take_something(tmp_path: Path, word: str) -> None:
      ("swiotlb=512,force", Level.FAULT), ("noxsave", Level.FAULT), ("nopat", Level.WARNING),
      ("pci=noaer", Level.WARNING), ("pcie_aspm=force", Level.WARNING),
      ("hest_disable", Level.WARNING), ("amdgpu.lockup_timeout=10", Level.FAULT),
-     ("amdgpu.lockup_timeout=10000,60", Level.FAULT), ("amdgpu.vis_vramlimit=256", Level.WARNING)],
+     ("amdgpu.lockup_timeout=10000,60", Level.FAULT), ("amdgpu.vis_vramlimit=256", Level.WARNING),
+     ("amdgpu.gpu_recovery=0", Level.WARNING)],
 )  # fmt: skip
 def test_words_that_hide_errors_or_slow_a_card(tmp_path: Path, word: str, level: Level) -> None:
     (found,) = prove_words(subject(tmp_path, hardware=[RADEON], cmdline=(word,)))
@@ -62,11 +66,25 @@ def test_words_that_hide_errors_or_slow_a_card(tmp_path: Path, word: str, level:
     [("i915.lmem_bar_size=256", Level.WARNING), ("xe.vram_bar_size=-1", Level.WARNING),
      ("i915.request_timeout_ms=20", Level.FAULT), ("i915.lmem_bar_size=16384", None),
      ("i915.lmem_bar_size=0", None), ("xe.vram_bar_size=0", None),
-     ("i915.request_timeout_ms=0", None)],
+     ("i915.request_timeout_ms=0", None), ("i915.reset=0", Level.WARNING), ("i915.reset=2", None),
+     ("i915.enable_hangcheck=N", Level.WARNING), ("i915.enable_hangcheck=1", None),
+     ("xe.wedged_mode=2", Level.WARNING), ("xe.wedged_mode=1", None)],
 )  # fmt: skip
 def test_options_of_an_arc_card(tmp_path: Path, word: str, level: Level | None) -> None:
     found = list(prove_words(subject(tmp_path, hardware=[ARC], cmdline=(word,))))
     assert [each.level for each in found] == ([level] if level else [])
+
+
+@pytest.mark.parametrize(
+    ("card", "word", "count"),
+    [(NPU_OF_EIGHT, "amdxdna.aie2_max_col=4", 1), (NPU_OF_EIGHT, "amdxdna.aie2_max_col=8", 0),
+     (NPU_OF_FOUR, "amdxdna.aie2_max_col=4", 0), (RADEON, "amdxdna.aie2_max_col=4", 0)],
+)  # fmt: skip
+def test_columns_of_an_npu(
+    tmp_path: Path, card: tuple[str, str, str], word: str, count: int
+) -> None:
+    found = list(prove_words(subject(tmp_path, hardware=[card], cmdline=(word,))))
+    assert [each.level for each in found] == [Level.WARNING] * count
 
 
 @pytest.mark.parametrize(
