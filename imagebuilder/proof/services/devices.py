@@ -32,6 +32,7 @@ from imagebuilder.proof.services.selectors import (
 )
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.unanswered import prove_answered
+from imagebuilder.recipe.chip import Chip
 
 PYTHON, HOME = "PYTHONPATH", "PYTHONHOME"
 SEARCH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
@@ -109,14 +110,16 @@ def prove_emulation(
 
 
 def prove_hindrances(
-    unit: str, backends: Sequence[str], environment: Environment, *, has_memory: bool
+    unit: str, backends: Sequence[str], environment: Environment, chips: Sequence[Chip]
 ) -> Iterator[Finding]:
-    """Warnings about variables that slow down a runtime, such as leftovers from debugging.
-
-    `has_memory` says whether a device of the profile has memory of its own.
-    """
+    """Warnings about variables that slow down a runtime, such as leftovers from debugging."""
+    # Memory of graphics is a processor's if all machines with it have that processor.
+    has_memory = any(not chip.integrated and not chip.processor for chip in chips)
+    architectures = {chip.architecture for chip in chips}
     for readers, row in (*HINDRANCES, *(SHARED if has_memory else ())):
         variable = environment.get(row.variable)
+        if architectures and architectures <= row.without:
+            continue
         if variable and readers & set(backends) and fullmatch(row.value, variable.value.strip()):
             what = f"{row.variable}={variable.value} makes {unit} slow: {row.what}"
             yield SAY.warning(what, variable.evidence(row.variable), hint=REMOVE)

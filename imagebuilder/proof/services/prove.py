@@ -132,9 +132,7 @@ def prove_variables(
     subject: Subject, unit: LoadedUnit, backends: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
     """Findings about variables of the runtimes that the service computes with."""
-    # Memory of graphics is a processor's if all machines with it have that processor.
-    has_memory = any(not chip.integrated and not chip.processor for chip in subject.chips)
-    yield from prove_hindrances(unit.name, backends, environment, has_memory=has_memory)
+    yield from prove_hindrances(unit.name, backends, environment, subject.chips)
     yield from prove_emulation(unit.name, backends, environment)
     yield from prove_selection(unit.name, backends, environment)
     if backends:

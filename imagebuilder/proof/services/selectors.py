@@ -73,13 +73,15 @@ SELECTORS: tuple[Selector, ...] = (
 class Hindrance:
     """A variable for debugging, or one that disables a feature of a runtime.
 
-    `value` is a regular expression for the values that do so; `what` is the consequence.
+    `value` is a regular expression for the values that do so; `what` is the consequence.  On chips
+    of the architectures `without`, the runtime does not use that feature anyway.
     """
 
     variable: str
     value: str
     what: str
     source: str
+    without: frozenset[str] = frozenset()
 
 
 ANY = frozenset({"hip", "cuda", "vulkan", "sycl"})
@@ -88,6 +90,11 @@ SET = r"(?s).*"
 ON = r"(?!0*$)\d+|(?i:true|on|yes)"
 WAITS = "the program waits for each kernel before it starts the next"
 LAYERS = "a layer of the Vulkan loader checks every call"
+# Architectures on which llama.cpp uses no cooperative matrices of Vulkan: NVIDIA's before Turing,
+# AMD's before RDNA 3, Intel's before Xe2 (ggml_vk_khr_cooperative_matrix_support()).
+NO_MATRIX = frozenset(
+    ("Pascal", "Volta", "GCN 4", "GCN 5", "GCN 5.1", "RDNA", "RDNA 2", "Xe-LP", "Xe-LPG", "Xe-HPG")
+)
 MATRIX, SHADERS = "matrix units are not used", "shaders take a slower path"
 HOST = "the model is in the machine's memory, and the card reads it over PCIe for every token"
 PERCENT = "HIP uses only this percentage of the card's memory"
@@ -113,7 +120,7 @@ HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (VULKAN, Hindrance("VK_INSTANCE_LAYERS", r".*(?i:validation|api_dump).*", LAYERS, LOADER)),
     (VULKAN, Hindrance("VK_LOADER_LAYERS_ENABLE", r".*(?i:validation|api_dump|\*).*", LAYERS,
                        LOADER)),
-    (VULKAN, Hindrance("GGML_VK_DISABLE_COOPMAT", SET, MATRIX, GGML_VULKAN)),
+    (VULKAN, Hindrance("GGML_VK_DISABLE_COOPMAT", SET, MATRIX, GGML_VULKAN, NO_MATRIX)),
     (VULKAN, Hindrance("GGML_VK_DISABLE_COOPMAT2", SET, MATRIX, GGML_VULKAN)),
     (VULKAN, Hindrance("GGML_VK_DISABLE_F16", SET, SHADERS, GGML_VULKAN)),
     (VULKAN, Hindrance("GGML_VK_DISABLE_INTEGER_DOT_PRODUCT", SET, SHADERS, GGML_VULKAN)),

@@ -15,6 +15,7 @@ from imagebuilder.proof.services.devices import prove_emulation, prove_hindrance
 from imagebuilder.proof.services.prove import prove_variables
 from imagebuilder.proof.services.sessions import prove_sessions, prove_units
 from imagebuilder.proof.services.vulkan import matches, prove_drivers
+from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
 from tests.unit.proof.trees import Content, Link, faults, make_tree, subject, warnings
 
@@ -55,7 +56,7 @@ def icd(library: str) -> str:
     ],
 )
 def test_variables_for_debugging(name: str, value: str, backend: str, slow: bool) -> None:  # noqa: FBT001
-    found = prove_hindrances("a.service", [backend], given(**{name: value}), has_memory=False)
+    found = prove_hindrances("a.service", [backend], given(**{name: value}), [])
     assert bool(list(found)) == slow
 
 
@@ -70,9 +71,25 @@ def test_variables_for_debugging(name: str, value: str, backend: str, slow: bool
 )
 def test_variables_for_shared_memory(name: str, backend: str) -> None:
     variables = given(**{name: "1"})
-    assert list(prove_hindrances("a.service", [backend], variables, has_memory=True))
-    assert not list(prove_hindrances("a.service", [backend], variables, has_memory=False))
-    assert not list(prove_hindrances("a.service", ["sycl"], variables, has_memory=True))
+    card, graphics = (
+        [chip] if (chip := find_chip(each[0])) else [] for each in (RADEON, STRIX_HALO)
+    )
+    assert list(prove_hindrances("a.service", [backend], variables, card))
+    assert not list(prove_hindrances("a.service", [backend], variables, graphics))
+    assert not list(prove_hindrances("a.service", ["sycl"], variables, card))
+
+
+@pytest.mark.parametrize(
+    ("cards", "slow"),
+    [([STRIX_HALO], True), ([RADEON], True), ([ARC], False), ([ARC, RADEON], True), ([], True)],
+)
+def test_matrix_units_that_are_not_used_anyway(
+    cards: list[tuple[str, str, str]],
+    slow: bool,  # noqa: FBT001
+) -> None:
+    chips = [chip for card in cards if (chip := find_chip(card[0]))]
+    variables = given(GGML_VK_DISABLE_COOPMAT="1")
+    assert bool(list(prove_hindrances("a.service", ["vulkan"], variables, chips))) == slow
 
 
 @pytest.mark.parametrize(
