@@ -27,6 +27,7 @@ from imagebuilder.proof.services.devices import (
 )
 from imagebuilder.proof.services.hosts import prove_hosts
 from imagebuilder.proof.services.models import prove_model
+from imagebuilder.proof.services.platforms import prove_platform_plugins
 from imagebuilder.proof.services.programs import (
     prove_caches,
     prove_executable,
@@ -105,6 +106,9 @@ def prove_service(
         if kind.model.platform:
             modules = ("torch", kind.model.platform.module)
             yield from prove_python_path(subject, unit.name, modules, environment)
+            yield from prove_platform_plugins(
+                subject, unit.name, engine.path, kind.model.platform.module, environment
+            )
         if backends and not engine.allow_cpu and programs:
             opened = devices_of(subject, backends)
             yield from prove_others(subject, startup, unit, programs[0], opened)
