@@ -30,6 +30,7 @@ MAJOR = re.compile(r"(?:\d+:)?(\d+)\.")
 OLD_NAMES = frozenset(("io.containerd.grpc.v1.cri", "cri"))
 # Where containerd has the settings of its containers for a kubelet, of every version.
 CRI_NAMES = (*sorted(OLD_NAMES), "io.containerd.cri.v1.runtime")
+CRI_IMAGES = "io.containerd.cri.v1.images"
 CRIO = ("/etc/crio/crio.conf", "/etc/crio/crio.conf.d/*")
 CNI, CNI_ENDINGS = "/etc/cni/net.d", (".conf", ".conflist", ".json")
 

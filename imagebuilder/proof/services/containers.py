@@ -11,11 +11,13 @@ from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.containers import (
     CONTAINERD,
+    CRI_IMAGES,
     DAEMON,
     OLD_NAMES,
     has_no_cri,
     read_containerd,
     read_daemon,
+    value_at,
 )
 from imagebuilder.proof.reading.documents import read_toml
 from imagebuilder.proof.reading.units import FOLDERS, Unit, find_program, find_unit
@@ -57,6 +59,7 @@ def prove_containers(subject: Subject) -> Iterator[Finding]:
     if root.is_file(CONTAINERD):
         yield from prove_names(root)
         yield from prove_cri(root)
+        yield from prove_registry(root)
     for path in (path for pattern in DEVICES for path in root.glob(pattern)):
         yield from prove_devices(root, path)
 
@@ -139,6 +142,30 @@ def prove_names(root: Root) -> Iterator[Finding]:
         what += "file has other names, and containers run with the default runtime, without a card"
         where = Evidence(CONTAINERD, symbol="version", said=f"version = {version}")
         yield SAY.warning(what, where, hint="set version = 2, or run containerd config migrate")
+
+
+def prove_registry(root: Root) -> Iterator[Finding]:
+    """A warning of mirrors in containerd's file beside a folder of them: it then leaves out the
+    part that the kubelet asks (ValidateImageConfig() of its internal/cri/config).
+    """
+    if find_unit(root, KUBELET) is None:
+        return
+    settings = read_containerd(root).values
+    for plugin in (*sorted(OLD_NAMES), CRI_IMAGES):
+        registry = value_at(settings, "plugins", plugin, "registry")
+        folder, mirrors = value_at(registry, "config_path"), value_at(registry, "mirrors")
+        configs = value_at(registry, "configs")
+        of_hosts = configs.values() if isinstance(configs, dict) else ()
+        too = [name for name, is_set in (
+            ("registry.mirrors", bool(mirrors)),
+            ("registry.configs with tls", any(value_at(each, "tls") for each in of_hosts)),
+        ) if is_set]  # fmt: skip
+        if folder and too:
+            what = f"the kubelet finds no runtime: {CONTAINERD} has {too[0]} beside config_path, "
+            what += "with which containerd does not load its CRI plugin"
+            where = Evidence(CONTAINERD, symbol="config_path", said=f"config_path = {folder}")
+            hint = f"remove {too[0]}; {folder}/HOST/hosts.toml names the mirrors of a registry"
+            yield SAY.warning(what, where, hint=hint)
 
 
 def prove_devices(root: Root, path: str) -> Iterator[Finding]:

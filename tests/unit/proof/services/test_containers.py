@@ -172,3 +172,33 @@ def test_a_list_of_devices_that_is_not_valid(tmp_path: Path) -> None:
 )
 def test_texts_that_are_too_deep(path: str, text: str, tmp_path: Path) -> None:
     assert told(tmp_path, {path: text}) is not None
+
+
+CONTAINERD, KUBELET = "/etc/containerd/config.toml", "/etc/systemd/system/kubelet.service"
+NEW, OLD = "plugins.'io.containerd.cri.v1.images'", "plugins.'io.containerd.grpc.v1.cri'"
+FOLDER = "registry]\nconfig_path = '/etc/containerd/certs.d'\n"
+MIRROR = "registry.mirrors.'docker.io']\nendpoint = ['https://cache']\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (f"version = 3\n[{NEW}.{FOLDER}[{NEW}.{MIRROR}", "has registry.mirrors beside config_path"),
+        (f"version = 2\n[{OLD}.{FOLDER}[{OLD}.{MIRROR}", "has registry.mirrors beside config_path"),
+        (
+            f"version = 2\n[{OLD}.{FOLDER}[{OLD}.registry.configs.'x'.tls]\nca_file = '/x'\n",
+            "has registry.configs with tls beside config_path",
+        ),
+        (f"version = 2\n[{OLD}.{FOLDER}[{OLD}.registry.configs.'x'.auth]\nusername = 'a'\n", ""),
+        (f"version = 3\n[{NEW}.{FOLDER}", ""),
+        (f"version = 3\n[{NEW}.{MIRROR}", ""),
+        (f"version = 2\n[{OLD}.registry]\nconfig_path = ''\n[{OLD}.{MIRROR}", ""),
+    ],
+)
+def test_mirrors_beside_a_folder_of_them(settings: str, said: str, tmp_path: Path) -> None:
+    files: dict[str, Content] = {CONTAINERD: settings, KUBELET: "[Service]\nExecStart=/usr/bin/k\n"}
+    found = list(prove_containers(subject(make_tree(tmp_path / "1", files))))
+    assert [said in each.what for each in found] == [True] * bool(said)
+    assert all(each.level is Level.WARNING for each in found)
+    alone = make_tree(tmp_path / "2", {CONTAINERD: settings})
+    assert list(prove_containers(subject(alone))) == []
