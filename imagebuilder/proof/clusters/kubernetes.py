@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.clusters.networks import prove_networks
+from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.containers import CONTAINERD, OLD_NAMES, read_containerd, value_at
 from imagebuilder.proof.reading.documents import SettingsFile, read_yaml
 from imagebuilder.proof.reading.interpreters import texts_of
@@ -21,6 +23,13 @@ from imagebuilder.root import Root
 
 SWAPON = re.compile(r"^[^#\n]*\bswapon\b", re.MULTILINE)
 ZRAM = ("/etc/systemd/zram-generator.conf", "/usr/lib/systemd/zram-generator.conf")
+# The stub of systemd-resolved, and the name servers that it asks itself (systemd-resolved(8)).
+RESOLVER, STUB, UPSTREAM = (
+    "/etc/resolv.conf",
+    "stub-resolv.conf",
+    "/run/systemd/resolve/resolv.conf",
+)
+SERVER = re.compile(r"^[ \t]*nameserver[ \t]+(\S+)", re.MULTILINE)
 K3S = "/etc/rancher/k3s/config.yaml"
 # Where an agent keeps the password by which the server knows its node (docs.k3s.io, "Node password
 # secret").
@@ -37,6 +46,7 @@ def prove_kubernetes(subject: Subject, startup: Startup) -> Iterator[Finding]:
         yield from prove_swap(subject, startup, kubelet, path, read.values)
         yield from prove_cgroups(subject.root, kubelet, path, read.values)
         yield from prove_networks(subject.root, kubelet, read.values)
+        yield from prove_resolver(subject.root, kubelet, path, read.values)
     for agent in services_of(subject, startup, "k3s"):
         read = k3s_file(agent)
         if read.problem:
@@ -112,6 +122,30 @@ def uses_systemd(told: Mapping[str, Any], plugin: str) -> bool:
     engine = value_at(told, "plugins", plugin, "containerd")
     name = str(value_at(engine, "default_runtime_name") or "runc")
     return value_at(engine, "runtimes", name, "options", "SystemdCgroup") is True
+
+
+def prove_resolver(
+    root: Root, kubelet: SiteService, path: str, settings: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """A warning of name servers for pods that only the node reaches (resolvConf of the kubelet).
+
+    kubeadm sets resolvConf on a node that runs systemd-resolved, which nobody does in an image.
+    """
+    told = kubelet.option("--resolv-conf")
+    named = told if told is not None else settings.get("resolvConf")
+    if not settings and told is None:  # the node gets its settings later
+        return
+    chosen = str(RESOLVER if named is None else named)
+    lies_at = root.link_at(chosen) or chosen
+    servers = SERVER.findall(root.text(chosen))
+    is_stub = posixpath.basename(lies_at) == STUB
+    if is_stub or (servers and all(map(is_loopback, servers))):
+        said = f"{chosen} -> {lies_at}" if lies_at != chosen else chosen
+        what = f"pods of {kubelet.name} get the node's own resolver as their name server: "
+        what += f"{chosen} names {servers[0] if servers and not is_stub else '127.0.0.53'}, which "
+        what += "is the pod itself in a pod, and CoreDNS forwards to itself"
+        where = Evidence(path or "/", symbol="resolvConf", said=said)
+        yield SAY.warning(what, where, hint=f"set resolvConf: {UPSTREAM}")
 
 
 def prove_password(subject: Subject, agent: SiteService) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
+from imagebuilder.proof.clusters.bridges import prove_bridges
 from imagebuilder.proof.clusters.container_devices import prove_container_devices
 from imagebuilder.proof.clusters.detached import prove_detached
 from imagebuilder.proof.clusters.disks import prove_disks
@@ -29,6 +30,7 @@ def prove_clusters(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_state(subject, startup)
     yield from prove_disks(subject, startup)
     yield from prove_slurm(subject, startup)
+    yield from prove_bridges(subject, startup)
     yield from prove_ranks(subject, startup)
     yield from prove_detached(subject, startup)
     yield from prove_peers(subject, startup)
