@@ -11,6 +11,7 @@ from imagebuilder.proof.clusters.container_devices import prove_container_device
 from imagebuilder.proof.clusters.detached import prove_detached
 from imagebuilder.proof.clusters.disks import prove_disks
 from imagebuilder.proof.clusters.forwarding import prove_forwarding
+from imagebuilder.proof.clusters.gres import prove_gres
 from imagebuilder.proof.clusters.growth import prove_growth
 from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
 from imagebuilder.proof.clusters.peers import prove_peers
@@ -30,6 +31,7 @@ def prove_clusters(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_state(subject, startup)
     yield from prove_disks(subject, startup)
     yield from prove_slurm(subject, startup)
+    yield from prove_gres(subject, startup)
     yield from prove_bridges(subject, startup)
     yield from prove_ranks(subject, startup)
     yield from prove_detached(subject, startup)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 
@@ -44,6 +45,8 @@ CONSTRAINS = re.compile(r"^[ \t]*(Constrain(?:Cores|Devices|RAMSpace|SwapSpace))
                         re.MULTILINE | re.IGNORECASE)  # fmt: skip
 CONSTRAINER = "task/cgroup"
 PAM = "/etc/pam.d/slurm"
+# What slurmd runs; a prolog or an epilog that fails drains its node.
+JOB_PROGRAMS = ("prolog", "epilog", "taskprolog", "taskepilog", "healthcheckprogram")
 RDMA = re.compile(r"ib_uverbs|rdma_ucm|\w+_ib|irdma|bnxt_re|hns_roce\w*")
 
 
@@ -200,6 +203,21 @@ def prove_cards(root: Root, daemon: SiteService) -> Iterator[Finding]:
 
 def cards(count: int) -> str:
     return "one card" if count == 1 else f"fewer than {count + 1} cards"
+
+
+def job_programs(subject: Subject, startup: Startup) -> Iterator[tuple[str, str]]:
+    """The programs that slurmd runs beside jobs, each with the setting that names it: a path, or a
+    glob of paths (slurm.conf(5), "Prolog").
+    """
+    if not any(True for _ in services_of(subject, startup, "slurmd")):
+        return
+    path, _ = read_slurm(subject.root, "slurm.conf")
+    for line in subject.root.text(path).splitlines() if path else ():
+        for found in SETTING.finditer(line.partition("#")[0]):
+            if found["key"].lower() in JOB_PROGRAMS:
+                for named in found["value"].split(","):
+                    full = named if named.startswith("/") else f"{posixpath.dirname(path)}/{named}"
+                    yield from ((each, found["key"]) for each in subject.root.glob(full) or [full])
 
 
 def read_slurm(root: Root, name: str) -> tuple[str, dict[str, str]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.clusters.slurm import job_programs
 from imagebuilder.proof.privileges.searched import find_programs
 from imagebuilder.proof.reading.environment import environment_of, expanded
 from imagebuilder.proof.reading.interpreters import ENV, PYTHON, behind_env, first_line, runs
@@ -74,7 +75,7 @@ class SiteProgram:
 def prove_scripts(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of scripts that cannot run or end before their end, warnings if they go on."""
     yield from prove_shell_words(subject, startup)
-    queue = [*of_units(subject, startup), *of_others(subject)]
+    queue = [*of_units(subject, startup), *of_others(subject), *of_slurm(subject, startup)]
     seen: set[tuple[str, str]] = set()
     pythons: list[PythonScript] = []
     shells: list[ShellText] = [*of_logins(subject)]
@@ -167,6 +168,17 @@ def of_others(subject: Subject) -> Iterator[SiteProgram]:
     for folder in READ:
         for path in site_files(subject, f"{folder.pattern}/*") if folder.runs else ():
             yield SiteProgram(path, f"{path}, which {folder.reader} starts,", folders)
+
+
+def of_slurm(subject: Subject, startup: Startup) -> Iterator[SiteProgram]:
+    """The programs of slurmd: it drains a node whose prolog or epilog fails (slurm.conf(5))."""
+    for path, key in job_programs(subject, startup):
+        drains = key.lower() in ("prolog", "epilog")
+        said = f"{path}, which slurmd runs ({key}=),"
+        if drains:
+            said = f"{path}, which slurmd runs with each job ({key}=) and whose failure drains the "
+            said += "node,"
+        yield SiteProgram(path, said, tuple(PATH.split(":")), matters=drains, is_named=drains)
 
 
 def of_logins(subject: Subject) -> Iterator[ShellText]:

@@ -260,3 +260,28 @@ def test_a_program_with_a_model_in_it_is_not_read_whole(tmp_path: Path) -> None:
     with (tmp_path / TELL.lstrip("/")).open("r+b") as file:
         file.truncate(1 << 34)
     assert told(given) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "script", "said"),
+    [
+        ("Prolog=/etc/slurm/p", "#!/bin/sh\nset -e\nnvidia-smi -L\nls\n",
+         (Level.FAULT, "whose failure drains the node, ends at line 3: nvidia-smi is not in")),
+        ("Prolog=/etc/slurm/p", "#!/bin/sh\ncommand -v nvidia-smi && nvidia-smi -L\nls\n", None),
+        ("TaskProlog=/etc/slurm/p", "#!/bin/sh\nset -e\nnvidia-smi -L\nls\n",
+         (Level.WARNING, "/etc/slurm/p, which slurmd runs (TaskProlog=), cannot run line 3")),
+        ("#Prolog=/etc/slurm/p", "#!/bin/sh\nset -e\nnvidia-smi -L\nls\n", None),
+        ("Epilog=/opt/site/epilog", "#!/bin/sh\n",
+         (Level.FAULT, "/opt/site/epilog, which slurmd runs with each job (Epilog=)")),
+    ],
+)  # fmt: skip
+def test_programs_that_slurmd_runs(
+    tmp_path: Path, settings: str, script: str, said: tuple[Level, str] | None
+) -> None:
+    files: dict[str, Content] = {
+        "/etc/slurm/slurm.conf": f"{settings}\n", "/etc/slurm/p": Program(script),
+        "/usr/sbin/slurmd": "\0",
+    }  # fmt: skip
+    found = told(prepare(tmp_path, files), starting("/usr/sbin/slurmd", key="ExecStart"))
+    assert len(found) == bool(said)
+    assert all(said and level is said[0] and said[1] in what for level, what in found)
