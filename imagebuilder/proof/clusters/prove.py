@@ -16,6 +16,7 @@ from imagebuilder.proof.clusters.growth import prove_growth
 from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
 from imagebuilder.proof.clusters.peers import prove_peers
 from imagebuilder.proof.clusters.ranks import prove_ranks
+from imagebuilder.proof.clusters.shares import prove_shares
 from imagebuilder.proof.clusters.slurm import prove_slurm
 from imagebuilder.proof.clusters.state import prove_state
 from imagebuilder.proof.clusters.storage import prove_storage
@@ -32,6 +33,7 @@ def prove_clusters(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_disks(subject, startup)
     yield from prove_slurm(subject, startup)
     yield from prove_gres(subject, startup)
+    yield from prove_shares(subject, startup)
     yield from prove_bridges(subject, startup)
     yield from prove_ranks(subject, startup)
     yield from prove_detached(subject, startup)
