@@ -315,6 +315,10 @@ class Family(Protocol):
         """
         ...
 
+    def package_versions(self, root: RootFiles) -> Mapping[str, str]:
+        """The versions of the packages in the root, by name."""
+        ...
+
     def find_unsigned(self, root: RootFiles) -> Sequence[Unsigned]:
         """Where the root is configured to install packages without a trusted signature."""
         ...

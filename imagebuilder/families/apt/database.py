@@ -100,6 +100,16 @@ def read_conffiles(root: RootFiles) -> Iterator[tuple[str, ShippedFile, bool]]:
                 yield match[1], shipped, "obsolete" not in match[3]
 
 
+def read_versions(root: RootFiles) -> Mapping[str, str]:
+    """The versions of the installed packages, by name."""
+    return {
+        stanza["Package"]: stanza["Version"]
+        for stanza in parse_stanzas(text_of(root, STATUS))
+        if "Package" in stanza and "Version" in stanza
+        if stanza.get("Status", "").endswith(" installed")
+    }
+
+
 def text_of(root: RootFiles, name: str) -> str:
     """The text of a record, "" if missing.  Raises WorkError if it is too large.
 

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from imagebuilder.families.apt.bootstrap import ENGINES, run_bootstrap
-from imagebuilder.families.apt.database import LIST_PACKAGES, STATUS, find_installed, read_shipped
+from imagebuilder.families.apt.database import (
+    LIST_PACKAGES,
+    STATUS,
+    find_installed,
+    read_shipped,
+    read_versions,
+)
 from imagebuilder.families.apt.hints import package_with
 from imagebuilder.families.apt.install import SET_UP, check_apt, run_install, unpack_source
 from imagebuilder.families.apt.kernel import find_kernel_release, is_kernel_package
@@ -220,6 +226,9 @@ class AptFamily:
 
     def shipped_files(self, root: RootFiles) -> Mapping[str, ShippedFile]:
         return read_shipped(root)
+
+    def package_versions(self, root: RootFiles) -> Mapping[str, str]:
+        return read_versions(root)
 
     def purl(self, package: LockedPackage, distribution: str, suite: str) -> str:
         name = f"{quote(package.name)}@{quote(package.version, safe=':')}"

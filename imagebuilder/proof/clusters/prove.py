@@ -14,6 +14,7 @@ from imagebuilder.proof.clusters.forwarding import prove_forwarding
 from imagebuilder.proof.clusters.gres import prove_gres
 from imagebuilder.proof.clusters.growth import prove_growth
 from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
+from imagebuilder.proof.clusters.mpi import prove_mpi
 from imagebuilder.proof.clusters.peers import prove_peers
 from imagebuilder.proof.clusters.ranks import prove_ranks
 from imagebuilder.proof.clusters.shares import prove_shares
@@ -36,6 +37,7 @@ def prove_clusters(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_shares(subject, startup)
     yield from prove_bridges(subject, startup)
     yield from prove_ranks(subject, startup)
+    yield from prove_mpi(subject, startup)
     yield from prove_detached(subject, startup)
     yield from prove_peers(subject, startup)
     yield from prove_growth(subject, startup)
