@@ -13,8 +13,9 @@ from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.config import assignments, is_false
 from imagebuilder.proof.reading.documents import read_yaml
-from imagebuilder.proof.reading.interpreters import SHELL, behind_env, first_line, runs
+from imagebuilder.proof.reading.interpreters import behind_env
 from imagebuilder.proof.reading.quotes import unquoted
+from imagebuilder.proof.reading.scripts import script_of
 from imagebuilder.proof.reading.shell import parse_shell
 from imagebuilder.proof.reading.site import SiteService, site_files, site_services
 from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup
@@ -105,18 +106,9 @@ def commands_of(root: Root, words: Sequence[str]) -> Iterator[Sequence[str]]:
     """A command line, and the commands of the shell script that it runs."""
     words = behind_env(words)
     yield words
-    if not words:
-        return
-    content = root.map(words[0]) if words[0].startswith("/") else None
-    script: bytes | None = None
-    if runs(SHELL, words) and "-c" in words[:-1]:
-        script = words[words.index("-c") + 1].encode()
-    elif runs(SHELL, words) and len(words) > 1:
-        script = root.read(words[1]) if words[1].startswith("/") else None
-    elif runs(SHELL, first_line(content)):
-        script = bytes(content or b"")
-    if script and any(name.encode() in script for name in ENGINES):
-        parsed = parse_shell(script)
+    script = script_of(root, words, "")
+    if script and any(name in script.text for name in ENGINES):
+        parsed = parse_shell(script.text.encode())
         yield from ((each.name, *each.words) for each in (parsed.commands if parsed else ()))
 
 

@@ -33,13 +33,16 @@ from imagebuilder.proof.system.network.firewall import prove_firewall
 from imagebuilder.proof.system.network.netdevs import prove_netdevs
 from imagebuilder.proof.system.network.nic import prove_network
 from imagebuilder.proof.system.network.ports import prove_client_ports, prove_dropped_ports
+from imagebuilder.proof.system.programs.card_tools import prove_card_tools
 from imagebuilder.proof.system.programs.docstrings import prove_docstrings
 from imagebuilder.proof.system.programs.dry_runs import prove_dry_runs
 from imagebuilder.proof.system.programs.helpers import prove_helpers
+from imagebuilder.proof.system.programs.local_requests import prove_requests
 from imagebuilder.proof.system.programs.openssl import prove_openssl
 from imagebuilder.proof.system.programs.options import prove_options
 from imagebuilder.proof.system.programs.places import prove_places
 from imagebuilder.proof.system.programs.rotation import prove_rotation
+from imagebuilder.proof.system.programs.readings import prove_readings
 from imagebuilder.proof.system.programs.scripts import prove_scripts
 from imagebuilder.proof.system.programs.time_sources import prove_time_sources
 from imagebuilder.proof.system.programs.tools import prove_tools
@@ -106,6 +109,9 @@ def of_programs(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_helpers(subject, startup)
     yield from prove_scripts(subject, startup)
     yield from prove_dry_runs(subject)
+    yield from prove_requests(subject, startup)
+    yield from prove_readings(subject, startup)
+    yield from prove_card_tools(subject, startup)
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)
     yield from prove_variables(subject, startup)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a site's services run: their command lines, and the commands of their shell scripts."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from imagebuilder.image.proof import Evidence
+from imagebuilder.proof.reading.environment import environment_of, expanded
+from imagebuilder.proof.reading.interpreters import SHELL, behind_env, first_line, runs
+from imagebuilder.proof.reading.shell import MOST_BYTES, parse_shell
+from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.units import find_program
+from imagebuilder.proof.subject import Subject
+from imagebuilder.root import Root
+
+# A variable that gets a value which a shell does not split or expand.
+LITERAL = re.compile(
+    r"(?m)^[ \t]*(?:(?:export|readonly|local)[ \t]+)?(?P<name>[A-Za-z_]\w*)="
+    r"(?P<mark>[\"']?)(?P<value>[\w./:@%+,-]*)(?P=mark)(?=[ \t]*(?:[;#\n]|\Z))"
+)
+CHANGED = re.compile(r"(?<![\w$])(?:read[ \t]+|for[ \t]+)?([A-Za-z_]\w*)(?=\+?=|[ \t]+in[ \t])")
+REFERENCE = re.compile(r"\$(?:\{(?P<braced>\w+)\}|(?P<plain>[A-Za-z_]\w*))")
+MOST_SCRIPTS = 50  # that one command line leads to
+
+
+@dataclass(frozen=True)
+class ShellFile:
+    """A shell script: its file, or the unit that has it in a command line; `text` with the values
+    of variables that are written out and set once.
+    """
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class UnitCommand:
+    """A command that a unit runs, by itself or in a script of the site (`script`)."""
+
+    unit: LoadedUnit
+    words: tuple[str, ...]
+    evidence: Evidence
+    script: ShellFile | None = field(default=None, compare=False)
+
+    @property
+    def program(self) -> str:
+        """The name of the program, without its folder."""
+        return posixpath.basename(self.words[0])
+
+    @property
+    def said(self) -> str:
+        """The script or the unit, as the subject of a sentence."""
+        return self.script.path if self.script else self.unit.name
+
+
+def unit_commands(subject: Subject, startup: Startup) -> Iterator[UnitCommand]:
+    """The commands of every service that starts at boot or on demand, but those of packages."""
+    for unit in startup.starting():
+        environment = environment_of(subject, unit)
+        for key in STARTING:
+            for written in filter(None, unit.commands.get(key, ())):
+                where = said_in(subject.root, unit, key)
+                words = behind_env(expanded(written, environment))
+                if not words:
+                    continue
+                if where.path not in subject.shipped:
+                    yield UnitCommand(unit, tuple(words), where)
+                for script in shell_files(subject, words, where.path):
+                    parsed = parse_shell(script.text.encode())
+                    for each in parsed.commands if parsed else ():
+                        line = Evidence(script.path, said=f"line {each.line}")
+                        yield UnitCommand(unit, (each.name, *each.words), line, script)
+
+
+def shell_files(subject: Subject, words: Sequence[str], place: str) -> Iterator[ShellFile]:
+    """The site's shell script that a command line runs, and those that it starts in its turn."""
+    queue, seen = [(tuple(words), place)], set[str]()
+    while queue and len(seen) < MOST_SCRIPTS:
+        command, path = queue.pop(0)
+        script = script_of(subject.root, command, path)
+        is_new = script and (script.path == place or script.path not in seen)
+        if script is None or not is_new or script.path in subject.shipped:
+            continue
+        seen.add(script.path)
+        yield script
+        parsed = parse_shell(script.text.encode())
+        for each in parsed.commands if parsed else ():
+            if program := find_program(subject.root, each.name):
+                queue.append(((program, *each.words), script.path))
+
+
+def script_of(root: Root, words: Sequence[str], place: str) -> ShellFile | None:
+    """The shell script that a command line runs; `place` has the text of `sh -c TEXT`."""
+    words = behind_env(words)
+    if not words:
+        return None
+    if runs(SHELL, words):
+        if "-c" in words[:-1]:
+            return ShellFile(place, words[words.index("-c") + 1])
+        path = next((word for word in words[1:] if not word.startswith("-")), "")
+        is_script = path.startswith("/")
+    else:
+        path = words[0]
+        is_script = path.startswith("/") and runs(SHELL, first_line(root.map(path)))
+    content = bytes((root.map(path) or b"")[: MOST_BYTES + 1]) if is_script else b""
+    if not content or len(content) > MOST_BYTES:
+        return None
+    return ShellFile(path, with_values(content.decode(errors="replace")))
+
+
+def with_values(text: str) -> str:
+    """A script with the values of variables in it that get one text, and no other anywhere."""
+    changes = Counter(CHANGED.findall(text))
+    for _ in range(2):  # a value may have a variable of this kind in it
+        found = {m["name"]: m["value"] for m in LITERAL.finditer(text) if changes[m["name"]] == 1}
+        text = REFERENCE.sub(partial(value_of, found), text)
+    return text
+
+
+def value_of(found: Mapping[str, str], match: re.Match[str]) -> str:
+    """What stands for a reference to a variable."""
+    return found.get(match["braced"] or match["plain"], match[0])

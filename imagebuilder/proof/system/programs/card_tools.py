@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a site's commands do to the cards: limits of clocks for other cards, and resets on a
+schedule, which end what computes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from imagebuilder.image.proof import Finding
+from imagebuilder.proof.reading.commands import options_of
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+
+NVIDIA_SMI = "nvidia-smi"
+# nvidia-smi(1): MIN,MAX or one number, and the clocks of memory and of the processors.
+LOCKS = {"-lgc": 1, "--lock-gpu-clocks": 1, "-ac": 1, "--applications-clocks": 1}
+# MHz that every card of a target reaches under load: the lowest boost clock that NVIDIA's data
+# sheets give for one of them, without those for notebooks and for 75 W.
+BOOST = {"sm_70": 1380, "sm_75": 1590, "sm_80": 1410, "sm_86": 1665, "sm_89": 2040, "sm_90": 1755,
+         "sm_100": 1900, "sm_120": 2280}  # fmt: skip
+MUCH_LESS = 0.85
+# What resets a card: the program and its words, and files whose reading or writing does so.
+RESETS: tuple[tuple[str, frozenset[str]], ...] = (
+    (NVIDIA_SMI, frozenset(("-r", "--gpu-reset"))),
+    ("rocm-smi", frozenset(("--gpureset",))),
+    ("amd-smi", frozenset(("-G", "--gpureset"))),
+    ("xpu-smi", frozenset(("--reset",))),
+)
+RESET_FILES = re.compile(
+    r"amdgpu_gpu_recover\b|i915_wedged\b|/forcereset\b|/sys/[\w./*:${}-]*/(?:reset|remove)\b"
+)
+COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
+SYSTEMCTL = "systemctl"
+STOPS = frozenset(("stop", "restart", "isolate", "kill"))
+
+
+def prove_card_tools(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings: a site may want either."""
+    commands = list(unit_commands(subject, startup))
+    for command in commands:
+        yield from prove_clocks(subject, command)
+    yield from prove_resets(subject, startup, commands)
+
+
+def prove_clocks(subject: Subject, command: UnitCommand) -> Iterator[Finding]:
+    """A warning of a limit far below what the cards of the profile reach."""
+    boosts = [BOOST[target] for target in subject.targets if target in BOOST]
+    if command.program != NVIDIA_SMI or not boosts:
+        return
+    for option in options_of(command.words, LOCKS):
+        values = [whole(each.strip()) for each in option.value.split(",")]
+        most = values[-1] if values else -1
+        if 0 < most < MUCH_LESS * min(boosts):
+            what = f"{command.said} locks the clocks of the cards to at most {most} MHz "
+            what += f"({option.name}): cards of {' and '.join(subject.targets)} reach "
+            what += f"{min(boosts)} MHz or more, and compute that much slower"
+            hint = "remove it, or set a limit for this card (nvidia-smi -q -d SUPPORTED_CLOCKS)"
+            yield SAY.warning(what, command.evidence, hint=hint)
+
+
+def prove_resets(
+    subject: Subject, startup: Startup, commands: Sequence[UnitCommand]
+) -> Iterator[Finding]:
+    """Warnings of timers that reset the cards below a running service.
+
+    What starts at boot alone may reset a card before anything uses it.
+    """
+    engines = [name for name in subject.expectations.units if find_loaded(startup, name)]
+    told: set[str] = set()
+    for command in commands:
+        unit = command.unit
+        timers = [
+            t.split()[0] for t in unit.every("TriggeredBy") if t.split()[0].endswith(".timer")
+        ]
+        how = reset_of(command)
+        if not timers or not how or unit.name in told or not subject.chips:
+            continue
+        told.add(unit.name)
+        using = [name for name in engines if not is_stopped(name, unit, commands)]
+        if using or not engines:
+            users = f"while {using[0]} may use them" if using else "whatever uses them"
+            what = f"{timers[0]} resets the cards ({how}), {users}: programs on a card lose their "
+            what += "work and what they keep in its memory"
+            hint = "remove it, or stop what uses the cards first"
+            yield SAY.warning(what, command.evidence, hint=hint)
+
+
+def reset_of(command: UnitCommand) -> str:
+    """How a command, or the script that it is in, resets a card; "" if it does not."""
+    for program, words in RESETS:
+        if command.program == program and words & set(command.words):
+            return " ".join(command.words[:3]).strip()
+    text = COMMENT.sub("", command.script.text) if command.script else " ".join(command.words)
+    found = RESET_FILES.search(text)
+    return found[0].rpartition("/")[2] if found else ""
+
+
+def is_stopped(name: str, unit: LoadedUnit, commands: Sequence[UnitCommand]) -> bool:
+    """Whether a unit, or a command of it, stops a service."""
+    stem = name.removesuffix(".service")
+    if name in unit.words("Conflicts"):
+        return True
+    return any(
+        each.unit.name == unit.name
+        and each.program == SYSTEMCTL
+        and bool(STOPS & set(each.words))
+        and bool({name, stem} & set(each.words))
+        for each in commands
+    )
