@@ -36,6 +36,7 @@ from imagebuilder.proof.system.network.ports import prove_client_ports, prove_dr
 from imagebuilder.proof.system.programs.card_tools import prove_card_tools
 from imagebuilder.proof.system.programs.docstrings import prove_docstrings
 from imagebuilder.proof.system.programs.dry_runs import prove_dry_runs
+from imagebuilder.proof.system.programs.extras import prove_extras
 from imagebuilder.proof.system.programs.helpers import prove_helpers
 from imagebuilder.proof.system.programs.local_requests import prove_requests
 from imagebuilder.proof.system.programs.openssl import prove_openssl
@@ -115,6 +116,7 @@ def of_programs(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)
     yield from prove_variables(subject, startup)
+    yield from prove_extras(subject, startup)
     yield from prove_places(subject, startup)
     yield from prove_tools(subject, startup)
     yield from prove_docstrings(subject, startup)
