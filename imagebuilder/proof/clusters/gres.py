@@ -18,7 +18,7 @@ from imagebuilder.root import Root
 
 GPU = "gpu"
 # NAME:TYPE or NAME:TYPE:COUNT; a mere number is a count (slurm.conf(5), "Gres").
-TYPED = re.compile(r"(?P<name>\w+):(?P<type>[^:,(\s]*[^\d:,(\s][^:,(\s]*)(?=[:,(\s]|$)")
+TYPED = re.compile(r"(?<!\w)(?P<name>\w+):(?P<type>[^:,(\s]*[^\d:,(\s][^:,(\s]*)(?=[:,(\s]|$)")
 # Of a name of a product, what tells it from others: A100, RTX5090, MI300X.
 MODEL = re.compile(r"[a-z]?\d{2,}(?!\d*gb)")
 

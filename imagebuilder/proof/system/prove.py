@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.prove import prove_clusters
+from imagebuilder.proof.reading.scripts import unit_commands
 from imagebuilder.proof.reading.systemd import Startup, read_startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -110,9 +111,10 @@ def of_programs(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_helpers(subject, startup)
     yield from prove_scripts(subject, startup)
     yield from prove_dry_runs(subject)
-    yield from prove_requests(subject, startup)
-    yield from prove_readings(subject, startup)
-    yield from prove_card_tools(subject, startup)
+    commands = tuple(unit_commands(subject, startup))
+    yield from prove_requests(subject, startup, commands)
+    yield from prove_readings(subject, startup, commands)
+    yield from prove_card_tools(subject, startup, commands)
     yield from prove_upgrades(subject, startup)
     yield from prove_options(subject, startup)
     yield from prove_variables(subject, startup)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands
+from imagebuilder.proof.reading.scripts import UnitCommand
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -21,8 +21,8 @@ NVIDIA_SMI = "nvidia-smi"
 LOCKS = {"-lgc": 1, "--lock-gpu-clocks": 1, "-ac": 1, "--applications-clocks": 1}
 # MHz that every card of a target reaches under load: the lowest boost clock that NVIDIA's data
 # sheets give for one of them, without those for notebooks and for 75 W.
-BOOST = {"sm_70": 1380, "sm_75": 1590, "sm_80": 1410, "sm_86": 1665, "sm_89": 2040, "sm_90": 1755,
-         "sm_100": 1900, "sm_120": 2280}  # fmt: skip
+BOOST = {"sm_70": 1380, "sm_75": 1545, "sm_80": 1410, "sm_86": 1560, "sm_89": 2040, "sm_90": 1755,
+         "sm_120": 2280}  # fmt: skip
 MUCH_LESS = 0.85
 # What resets a card: the program and its words, and files whose reading or writing does so.
 RESETS: tuple[tuple[str, frozenset[str]], ...] = (
@@ -32,16 +32,18 @@ RESETS: tuple[tuple[str, frozenset[str]], ...] = (
     ("xpu-smi", frozenset(("--reset",))),
 )
 RESET_FILES = re.compile(
-    r"amdgpu_gpu_recover\b|i915_wedged\b|/forcereset\b|/sys/[\w./*:${}-]*/(?:reset|remove)\b"
+    r"amdgpu_gpu_recover\b|i915_wedged\b|/forcereset_\w+"
+    r"|/sys/[\w./*:${}-]{0,200}?(?:/drm/|amdgpu|nvidia|i915|/xe/)[\w./*:${}-]{0,200}?/(?:reset|remove)\b"
 )
 COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 SYSTEMCTL = "systemctl"
 STOPS = frozenset(("stop", "restart", "isolate", "kill"))
 
 
-def prove_card_tools(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_card_tools(
+    subject: Subject, startup: Startup, commands: Sequence[UnitCommand]
+) -> Iterator[Finding]:
     """Warnings: a site may want either."""
-    commands = list(unit_commands(subject, startup))
     for command in commands:
         yield from prove_clocks(subject, command)
     yield from prove_resets(subject, startup, commands)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.environment import Variable, environment_of
-from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands
+from imagebuilder.proof.reading.scripts import UnitCommand
 from imagebuilder.proof.reading.site import site_files
 from imagebuilder.proof.reading.systemd import Startup, find_loaded
 from imagebuilder.proof.services.prove import line_of
@@ -65,24 +65,27 @@ class LocalRequest:
     port: str
 
 
-def prove_requests(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_requests(
+    subject: Subject, startup: Startup, commands: Sequence[UnitCommand]
+) -> Iterator[Finding]:
     """Warnings: the answer may be expected to fail."""
     told: set[tuple[str, str]] = set()
-    requests = list(local_requests(subject, startup))
+    requests = list(local_requests(commands))
     engines = dict(engine_ports(subject, startup))
     for request in requests:
         key = (request.command.said, request.url)
         if key not in told:
+            acts = frozenset(acted_on(request.command.unit.name, commands)) & engines.keys()
             found = [
                 *prove_proxy(subject, request),
-                *prove_port(subject, startup, request, engines),
+                *prove_port(subject, startup, request, acts, engines),
             ]
             told |= {key for _ in found}
             yield from found
 
 
-def local_requests(subject: Subject, startup: Startup) -> Iterator[LocalRequest]:
-    for command in unit_commands(subject, startup):
+def local_requests(commands: Sequence[UnitCommand]) -> Iterator[LocalRequest]:
+    for command in commands:
         if command.program not in DIRECT:
             continue
         before = ""
@@ -161,41 +164,52 @@ def prove_port(
     subject: Subject,
     startup: Startup,
     request: LocalRequest,
+    acts: frozenset[str],
     engines: dict[str, tuple[str, EngineKind]],
 ) -> Iterator[Finding]:
-    """A warning of a request to a port of which nothing in the image tells, in a script that also
-    acts on an engine with another port, or whose port is the usual one of another engine.
+    """A warning of a request to a port of which nothing in the image tells, if its unit acts on
+    (`acts`) an engine with another port, or the port is the usual one of an engine that no unit
+    starts.
     """
     port, command = request.port, request.command
     if not engines or port in {known for known, _ in engines.values()}:
         return
-    unit = next((u for u in acted_on(subject, startup, command) if u in engines), "")
-    usual = [title for title, default in usual_ports(subject) if default == port]
+    unit = min(acts, default="")
+    usual = [kind for kind in subject.engines.values() if port in usual_ports(kind)]
+    if any(is_started(startup, kind) for kind in usual):
+        return
     if not (unit or usual) or is_mentioned(subject, startup, port, command):
         return
     name = unit or next(iter(engines))
     what = f"{command.said} asks {request.url}, but nothing in the image listens on port {port}"
-    what += f" ({usual[0]}'s by default)" if usual else ""
+    what += f" ({usual[0].title}'s by default)" if usual else ""
     what += f": {name} listens on {engines[name][0]}"
     what += ", and the script restarts or stops it although it works" if unit else ""
     yield SAY.warning(what, command.evidence, hint=f"ask port {engines[name][0]}")
 
 
-def acted_on(subject: Subject, startup: Startup, command: UnitCommand) -> Iterator[str]:
-    """The units that the script of a command, or its unit, restarts or stops."""
-    for other in unit_commands(subject, startup):
-        is_beside = other.unit.name == command.unit.name
-        if is_beside and other.program == SYSTEMCTL and any(w in RESTARTS for w in other.words):
+def acted_on(unit: str, commands: Sequence[UnitCommand]) -> Iterator[str]:
+    """The units that the commands of a unit restart or stop."""
+    for other in commands:
+        if (
+            other.unit.name == unit
+            and other.program == SYSTEMCTL
+            and any(w in RESTARTS for w in other.words)
+        ):
             for word in other.words[1:]:
                 yield word if "." in word else f"{word}.service"
 
 
-def usual_ports(subject: Subject) -> Iterator[tuple[str, str]]:
-    """The engines that overlays describe, with the port of each by default."""
-    for kind in subject.engines.values():
-        for setting in kind.model.settings:
-            if setting.means == "port" and setting.default:
-                yield kind.title, setting.default
+def usual_ports(kind: EngineKind) -> list[str]:
+    """The port of an engine by default."""
+    return [each.default for each in kind.model.settings if each.means == "port" and each.default]
+
+
+def is_started(startup: Startup, kind: EngineKind) -> bool:
+    """Whether the name of an engine is in a command line of a unit that starts."""
+    lines = (words for unit in startup.starting() for each in unit.commands.values()
+             for words in each)  # fmt: skip
+    return any(kind.name in word for words in lines for word in words)
 
 
 def is_mentioned(subject: Subject, startup: Startup, port: str, command: UnitCommand) -> bool:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.quotes import unquoted
-from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands
+from imagebuilder.proof.reading.scripts import UnitCommand
 from imagebuilder.proof.reading.site import SiteService, services_of
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.reading.units import find_program
@@ -26,18 +26,18 @@ EXPORTERS = ("prometheus-node-exporter", "node_exporter", "node-exporter")
 OPTION = "--collector.textfile.directory"
 # Debian's exporter reads this folder without the option, others read none.
 DEBIANS = "/var/lib/prometheus/node-exporter"
-WRITTEN = re.compile(r"(?<![\w./-])(/[\w.+/-]+)/[\w.+${}-]+\.prom\b")
-MOST_BYTES = 64 << 20
+WRITTEN = re.compile(r"(?<![\w./-])(/[\w.+/-]{1,200})/[\w.+${}-]{1,100}\.prom\b")
 
 
-def prove_readings(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_readings(
+    subject: Subject, startup: Startup, commands: Sequence[UnitCommand]
+) -> Iterator[Finding]:
     """A warning for each folder, unless another program of the image is told of it."""
     exporters = [each for name in EXPORTERS for each in services_of(subject, startup, name)]
     if not exporters:
         return
     read = [folder for each in exporters for folder in folders_of(subject, each)]
     told: set[str] = set()
-    commands = list(unit_commands(subject, startup))
     for command in commands:
         texts = [" ".join(command.words), *([command.script.text] if command.script else [])]
         for folder in dict.fromkeys(f for text in texts for f in WRITTEN.findall(text)):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Finding, Level
-from imagebuilder.proof.reading.scripts import unit_commands, with_values
+from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands, with_values
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.programs.card_tools import prove_card_tools
@@ -25,7 +25,7 @@ SCRIPT, RUN = "/usr/local/sbin/watch", "/usr/local/sbin/watch"
 SHELL: dict[str, Content] = {"/bin/sh": Link("dash"), "/bin/dash": ""}
 CHECK = "#!/bin/sh\nwget -q http://127.0.0.1:{}/health || systemctl restart llama-server\n"
 PROXY = "http_proxy=http://proxy:3128"
-Prove = Callable[[Subject, Startup], Iterator[Finding]]
+Prove = Callable[[Subject, Startup, Sequence[UnitCommand]], Iterator[Finding]]
 
 
 def told(
@@ -52,7 +52,8 @@ def told(
     }  # fmt: skip
     server = {"ExecStart": (("/usr/bin/llama-server",),)}
     units[ENGINE] = LoadedUnit(ENGINE, (f"/etc/systemd/system/{ENGINE}",), loaded, server)
-    found = list(prove(given, Startup(frozenset(units), {}, units, ())))
+    startup = Startup(frozenset(units), {}, units, ())
+    found = list(prove(given, startup, list(unit_commands(given, startup))))
     assert all(each.level is Level.WARNING for each in found)
     return [each.what for each in found]
 
@@ -136,6 +137,7 @@ def test_a_proxy_that_the_program_s_own_file_leaves_out(tmp_path: Path) -> None:
         (CHECK.format(9999), "/opt/x", {"/etc/nginx/nginx.conf": "listen 9999;\n"}, ""),
         (CHECK.format(9999), "/opt/x", {"/etc/nftables.conf": "dport 9999 accept\n"}, "port 9999"),
         ("#!/bin/sh\ncurl http://127.0.0.1:9999/\n", "/opt/x", {}, ""),
+        (CHECK.format(8000), "/opt/vllm/bin/vllm serve /models/m", {}, ""),
         ("#!/bin/sh\ncurl http://127.0.0.1:8000/\n", "/opt/x", {}, "port 8000 (vLLM's by default)"),
     ],
 )
@@ -197,6 +199,8 @@ TIMER = {"TriggeredBy": ("night.timer",)}
         ("#!/bin/sh\nnvidia-smi --gpu-reset -i 0\n", TIMER, "(nvidia-smi --gpu-reset -i)"),
         ("#!/bin/sh\nsystemctl stop llama-server\nnvidia-smi -r\n", TIMER, ""),
         (RECOVER, {**TIMER, "Conflicts": (ENGINE,)}, ""),
+        ("#!/bin/sh\necho 1 >/sys/bus/pci/drivers/amdgpu/0000:03:00.0/reset\n", TIMER, "(reset)"),
+        ("#!/bin/sh\necho 1 >/sys/class/net/eth1/device/reset\n", TIMER, ""),
         (RECOVER, {}, ""),  # once, at boot
         (f"{RECOVER.splitlines()[0]}\n# amdgpu_gpu_recover\necho x\n", TIMER, ""),
     ],
@@ -230,5 +234,6 @@ def test_packages_that_a_variable_needs(
         **more,
     }
     values = {"Environment": (f"HF_HUB_ENABLE_HF_TRANSFER={value}",)}
-    found = told(tmp_path, prove_extras, files, "/opt/fetch/bin/hf download a/b", values=values)
+    command = "/opt/fetch/bin/hf download a/b"
+    found = told(tmp_path, lambda s, t, _: prove_extras(s, t), files, command, values=values)
     assert ["refuses every download" in each for each in found] == [True] * count
