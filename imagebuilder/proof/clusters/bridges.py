@@ -58,7 +58,9 @@ def prove_bridges(subject: Subject, startup: Startup) -> Iterator[Finding]:
     for each in needed_addresses(subject) if bridges else ():
         for bridge in bridges:
             if each.address in bridge.network:
-                what = f"{each.user} is lost: {each.address} is in {bridge.network}, which "
+                what = (
+                    f"{each.user} cannot be reached: {each.address} is in {bridge.network}, which "
+                )
                 what += f"{bridge.name} takes on every node"
                 hint = 'choose networks that the site does not use: "bip" and '
                 hint += f'"default-address-pools" in {DAEMON}'

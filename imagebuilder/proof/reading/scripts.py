@@ -106,7 +106,7 @@ def script_of(root: Root, words: Sequence[str], place: str) -> ShellFile | None:
         path = next((word for word in words[1:] if not word.startswith("-")), "")
         is_script = path.startswith("/")
     else:
-        path = words[0]
+        path = find_program(root, words[0])
         is_script = path.startswith("/") and runs(SHELL, first_line(root.map(path)))
     content = bytes((root.map(path) or b"")[: MOST_BYTES + 1]) if is_script else b""
     if not content or len(content) > MOST_BYTES:

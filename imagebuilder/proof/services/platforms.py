@@ -2,7 +2,7 @@
 """Plugins in the environment of an engine that put another platform in the place of its own.
 
 vLLM takes the platform of a plugin before the ones that it has itself
-(resolve_current_platform_cls_qualname() of its platforms/__init__.py), and SGLang does likewise.
+(resolve_current_platform_cls_qualname() of its platforms/__init__.py).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from imagebuilder.proof.reading.environment import environment_of
 from imagebuilder.proof.reading.interpreters import PYTHON, first_line, runs
 from imagebuilder.proof.reading.python import Distribution, installed, site_packages
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
@@ -42,7 +43,7 @@ class ExtraPackage:
 
 EXTRAS = (
     ExtraPackage("HF_HUB_ENABLE_HF_TRANSFER", ON, "huggingface-hub", "<1", "hf-transfer",
-                 "it refuses every download",
+                 "it refuses downloads over HTTP",
                  "http_get() of src/huggingface_hub/file_download.py, version 0.36"),
     ExtraPackage("VLLM_USE_MODELSCOPE", ON, "vllm", "", "modelscope", "it loads no model",
                  "vllm/transformers_utils/__init__.py"),
@@ -92,9 +93,10 @@ def environments_of(subject: Subject, unit: LoadedUnit) -> Iterator[str]:
     """The Python environments of a unit's programs, by their folder or their interpreter's."""
     found: dict[str, None] = {}
     for words in (line for lines in unit.commands.values() for line in lines if line):
-        first = first_line(subject.root.map(words[0]))
-        interpreter = first[0] if first and runs(PYTHON, first) else words[0]
-        for program in (words[0], interpreter):
+        started = find_program(subject.root, words[0]) or words[0]
+        first = first_line(subject.root.map(started))
+        interpreter = first[0] if first and runs(PYTHON, first) else started
+        for program in (started, interpreter):
             folder = posixpath.dirname(posixpath.dirname(program))
             if folder.count("/") > 1 or subject.root.is_file(f"{folder}/pyvenv.cfg"):
                 found[folder] = None

@@ -56,11 +56,12 @@ def prove_readings(
 def folders_of(subject: Subject, exporter: SiteService) -> list[str]:
     """The folders that an exporter reads, as globs."""
     words = [part for word in exporter.words for part in (unquoted(word) or [word])]
-    given = [option.value for option in options_of(words, (OPTION,)) if option.value]
-    if not given:
-        program = subject.root.map(find_program(subject.root, exporter.written[0])) or b""
-        given = [DEBIANS] if program.find(DEBIANS.encode()) >= 0 else []
-    return [posixpath.normpath(each) for each in given]
+    told = [option.value for option in options_of(words, (OPTION,)) if option.value]
+    if not told:
+        program = find_program(subject.root, exporter.written[0])
+        content = (subject.root.map(program) if program else None) or b""
+        told = [DEBIANS] if content.find(DEBIANS.encode()) >= 0 else []
+    return [posixpath.normpath(each) for each in told]
 
 
 def is_read_elsewhere(startup: Startup, folder: str, writer: UnitCommand) -> bool:

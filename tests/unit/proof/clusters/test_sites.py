@@ -65,7 +65,7 @@ BRIDGES: list[tuple[dict[str, Content], str, str]] = [
     ({FSTAB: "10.0.0.9:/export /srv nfs4 nofail 0 0\n"}, "", ""),
     ({FSTAB: "/dev/disk/by-label/172.17.0.1 /srv ext4 nofail 0 0\n"}, "", ""),
     ({FSTAB: "nas:/export /srv nfs4 nofail 0 0\n", HOSTS: "172.17.9.9 nas\n"}, "",
-     "the server of /srv is lost: 172.17.9.9"),
+     "the server of /srv cannot be reached: 172.17.9.9"),
     ({FSTAB: "//172.17.1.1/share /srv cifs nofail 0 0\n"}, "", "172.17.1.1"),
     ({"/etc/chrony/chrony.conf": "server 172.17.0.5 iburst\n"}, "", "a server of /etc/chrony"),
 ]  # fmt: skip
