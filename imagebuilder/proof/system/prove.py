@@ -43,8 +43,8 @@ from imagebuilder.proof.system.programs.local_requests import prove_requests
 from imagebuilder.proof.system.programs.openssl import prove_openssl
 from imagebuilder.proof.system.programs.options import prove_options
 from imagebuilder.proof.system.programs.places import prove_places
-from imagebuilder.proof.system.programs.rotation import prove_rotation
 from imagebuilder.proof.system.programs.readings import prove_readings
+from imagebuilder.proof.system.programs.rotation import prove_rotation
 from imagebuilder.proof.system.programs.scripts import prove_scripts
 from imagebuilder.proof.system.programs.time_sources import prove_time_sources
 from imagebuilder.proof.system.programs.tools import prove_tools
