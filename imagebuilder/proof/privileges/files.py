@@ -66,7 +66,7 @@ def find_files(
         if kind == stat.S_IFREG and mode & 0o111 and has_capabilities(root, path):
             gains = f"{path} has root's rights for any user who starts it (file capabilities)"
             yield Privilege(Opening.CAPABILITIES, path, path, gains)
-        if kind != stat.S_IFLNK and (path in BELIEVED | run or path.startswith(TRUSTED)):
+        if kind != stat.S_IFLNK and (path in BELIEVED | run or f"{path}/".startswith(TRUSTED)):
             yield from find_writers(path, info, groups)
         if path in HIDDEN and (mode & 0o007 or (mode & 0o040 and not is_shadows(info, groups))):
             gains = f"users other than root can read password hashes in {path} (mode {mode:04o})"

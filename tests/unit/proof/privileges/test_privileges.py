@@ -13,7 +13,7 @@ import pytest
 
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.process import Completed
-from imagebuilder.proof.privileges.files import find_devices, starters
+from imagebuilder.proof.privileges.files import find_devices, find_files, starters
 from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.prove import preloaded, prove_privileges, with_parents
 from imagebuilder.proof.privileges.searched import (
@@ -581,6 +581,22 @@ def test_what_others_may_change(path: str, mode: int, uid: int, what: str, tmp_p
     (tmp_path / path[1:]).chmod(mode)
     faults = [fault.what for fault in at(proved(tmp_path, {}), Level.FAULT)]
     assert any(fault.startswith(what) for fault in faults) if what else faults == []
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("folder", ["/etc/profile.d", "/etc/pam.d", "/etc/systemd", "/etc/cron.d"])
+@pytest.mark.parametrize(("mode", "opens"), [(0o777, True), (0o1777, False), (0o755, False)])
+def test_a_folder_that_others_may_change(
+    folder: str,
+    mode: int,
+    opens: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    """Whoever may add a file to it needs none of those that it has."""
+    root = make_tree(tmp_path, {f"{folder}/": ""})
+    (tmp_path / folder[1:]).chmod(mode)
+    entries = {folder: (tmp_path / folder[1:]).lstat()}
+    assert [one.path for one in find_files(root, entries, {}, frozenset())] == [folder] * opens
 
 
 @pytest.mark.parametrize(
