@@ -140,7 +140,7 @@ def test_setup_shows_the_list_reads_the_lists_and_installs_through_sudo(checkout
         "Host: these packages are missing",
         "  frob                     frobnicates",
     ]
-    assert lines[2:4] == ["Host: installing them with apt", "Host: installed 1 packages"]
+    assert lines[2:4] == ["Host: installing them with apt", "Host: installed 1 package"]
     commands = [line for line in checkout.said() if line.startswith("apt-get")]
     assert commands[0] == "apt-get -qq update"
     assert commands[1].endswith("--no-install-recommends install -- frob")

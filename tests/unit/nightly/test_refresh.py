@@ -34,7 +34,7 @@ def refresh(project: Project, recipe: Recipe | None = None) -> Refreshed:
         (lambda text: text[: len(text) // 2], "is damaged: not JSON"),
         (lambda text: text.replace('"schema": 1', '"schema": 9'), "its schema is 9"),
         (lambda text: text.replace('"digest": "', '"digest": "0'), "its digest does not match"),
-        (lambda text: text.replace('"epoch": ', '"epoch": 1', 1), "its digest does not match"),
+        (lambda text: text.replace('"epoch": 1', '"epoch": 2', 1), "its digest does not match"),
         (lambda text: text.replace('"name": "hello"', '"name": 5'), "name: Input should be"),
         (lambda text: "<<<<<<< ours\n" + text, "a merge left conflict markers|not JSON"),
         (lambda _: "\udcff", "is not UTF-8 text"),
