@@ -15,6 +15,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.environment import assignments
 from imagebuilder.proof.reading.interpreters import EXECUTABLE, SHELL, first_line, runs
 from imagebuilder.proof.reading.site import SET_ASIDE
+from imagebuilder.proof.reading.units import find_file, find_program
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -61,13 +62,18 @@ def prove_defaults(subject: Subject) -> Iterator[Finding]:
 
 
 def is_changed(subject: Subject, path: str) -> bool:
-    """Whether a file is the site's, or a package's that is not as it was shipped."""
-    host, shipped = subject.root.host(path), subject.shipped.get(path)
-    if host is None or subject.root.link_at(path) or not subject.root.is_file(path):
+    """Whether a file is a package's that is not as it was shipped, or a site's with the name of a
+    package, a service or a program: another one may be for people, or for another machine.
+    """
+    root, name = subject.root, posixpath.basename(path)
+    host, shipped = root.host(path), subject.shipped.get(path)
+    if host is None or root.link_at(path) or not root.is_file(path):
         return False
     if shipped:
         return bool(shipped.checksum and not shipped.checksum.is_of(host))
-    return not SET_ASIDE.fullmatch(posixpath.basename(path))
+    is_known = name in subject.packages or find_file(root, f"{name}.service")
+    is_known = is_known or find_program(root, name)
+    return bool(is_known) and not SET_ASIDE.fullmatch(name)
 
 
 def read_by(subject: Subject, reader: str, path: str, names: set[str]) -> set[str]:

@@ -22,6 +22,7 @@ def found(tmp_path: Path, files: dict[str, Content], shipped: str | None = None)
     checksum = hashlib.md5((shipped or "").encode()).hexdigest()
     known = {FILE: ShippedFile("nfs-common", Checksum(ChecksumKind.MD5, checksum), config=True)}
     given.__dict__["shipped"] = {} if shipped is None else known
+    given.__dict__["packages"] = {"nfs-common": "1:2.8.4-1"}
     return [finding.what for finding in prove_defaults(given)]
 
 
@@ -55,6 +56,12 @@ def test_a_variable_that_nothing_reads(files: dict[str, Content], tmp_path: Path
 )
 def test_variables_that_something_reads(files: dict[str, Content], tmp_path: Path) -> None:
     assert found(tmp_path, files) == []
+
+
+def test_a_file_of_no_program_may_be_for_people(tmp_path: Path) -> None:
+    site: dict[str, Content] = {FILE: "NEED_STATD=\n", "/etc/default/site": "RACK=7\n"}
+    assert found(tmp_path, site) == []
+    assert len(found(tmp_path, {**site, "/etc/systemd/system/site.service": "[Service]\n"})) == 1
 
 
 def test_what_a_package_ships_is_its_own(tmp_path: Path) -> None:
