@@ -69,7 +69,7 @@ FORMS = (
 # Every form and every setting contains one of these; other lines are skipped.
 HINT = re.compile(
     r"(?i)pass|pwd|psk|secret|token|key|auth|cred|bearer|basic|login|bindpw|rootpw|curl|user|://|"
-    r"\$\w{1,9}\$|hf_|gh[pousr]_|gl[a-z]+-|xox|akia|asia|\bsk[-_]|\brk[-_]|nvapi|dop_v1|\br8_|gsk_|pypi-|"
+    r"\$\w{1,9}\$|hf_|gh[pousr]_|gl[a-z]{1,20}-|xox|akia|asia|\bsk[-_]|\brk[-_]|nvapi|dop_v1|\br8_|gsk_|pypi-|"
     r"npm_|aiza|ya29|hv[bsr]\.|dckr|eyj|xauth|\beap\b|\brsa\b|hook|services/|snmp|ipmi|redis|mysql|mariadb|smbclient|rpcclient|mosquitto|ldap"
 )
 PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in FORMS)

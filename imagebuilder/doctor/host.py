@@ -146,7 +146,7 @@ def is_present(tool: str, path: str) -> bool:
 def find_tool_version(tool: str) -> str | None:
     option = "-version" if tool == "mksquashfs" else "--version"
     done = run([tool, option], check=False)
-    found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    found = re.search(r"(?<!\d)\d+(\.\d+)+", done.stdout + done.stderr)
     return found.group() if found else None
 
 

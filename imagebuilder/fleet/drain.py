@@ -24,7 +24,8 @@ AT_ONCE = 32
 NOTE = "imagebuilder/rollout"  # an annotation
 # The reason is followed by who gave it, and when.
 SLURM_NODE = re.compile(
-    r"^NodeName=(?P<name>\S+).*? State=(?P<state>\S+)(?:.*? Reason=(?P<reason>.*?) \[\S+@\S+\])?",
+    r"^NodeName=(?P<name>\S+) (?:.*? )?State=(?P<state>\S+)"
+    r"(?:.*? Reason=(?P<reason>.*?) \[\S+@\S+\])?",
     re.MULTILINE,
 )
 WORD = re.compile(r"[A-Z_]+")

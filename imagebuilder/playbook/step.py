@@ -72,7 +72,7 @@ HOMES = ("/root/.ssh",)
 ERROR = re.compile(r"^(?:\[ERROR\]:|ERROR!) (.*)")
 ORIGIN = re.compile(r"^Origin: (\S+)|appears to be in '([^']+)': line (\d+)")
 # Ansible's messages for an undefined fact or variable.
-NO_FACT = re.compile(r"'?(ansible_\w+)'? is undefined|has no attribute '(\w+)'")
+NO_FACT = re.compile(r"'?(?<!\w)(ansible_\w+)'? is undefined|has no attribute '(\w+)'")
 NO_NETWORK = re.compile(
     r"Network is unreachable|[Nn]ame resolution|Could not resolve|Name or service not known"
 )

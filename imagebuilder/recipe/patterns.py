@@ -20,7 +20,7 @@ MOST_WAYS = 1_000_000
 # A character or set, the start of a group, an alternative, or a repetition and whether it is that
 # of a group.
 PARTS = re.compile(
-    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?|(?P<or>\|)|(?P<of_group>\)?)"
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)|\(\?|(?P<or>\|)|(?P<of_group>\)?)"
     r"(?P<repeats>[*+?]|\{(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\})",
     re.S,
 )

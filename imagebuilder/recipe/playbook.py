@@ -118,7 +118,7 @@ def host_terms(hosts: object) -> Iterator[str]:
 
 def group_name(term: str) -> str:
     """A group that a term matches: `gpu*` matches `gpux`, `gpu[0]` is the first of `gpu`."""
-    bare = re.sub(r"\[[^\]]*\]", "", term.lstrip("&"))
+    bare = re.sub(r"\[[^\[\]]*\]", "", term.lstrip("&"))
     return "all" if bare == "*" else re.sub(r"[*?]", "x", bare)
 
 

@@ -41,7 +41,7 @@ JINJA_WORDS = (
     "or", "range", "self", "true",
 )  # fmt: skip
 # Expressions and statements in a template.
-MARKED = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+MARKED = re.compile(r"\{\{(?:(?!\{\{).)*?\}\}|\{%(?:(?!\{%).)*?%\}", re.DOTALL)
 RESERVED = frozenset((*BUILT_IN, *JINJA_WORDS, "each"))
 
 

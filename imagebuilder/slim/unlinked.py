@@ -17,7 +17,7 @@ from imagebuilder.slim.types import Kept, Kind, SlimOrder, Told, Unmatched, plac
 # loaders such as those of Vulkan and OpenCL.  The search starts with the ending: from the front,
 # long texts of letters (bitcode, tables) take quadratic time.
 ENDING = re.compile(rb"\.so(?:\.[0-9]+)*")
-STEM = re.compile(rb"[A-Za-z0-9_+-]+\Z")
+STEM = re.compile(rb"[A-Za-z0-9_+-]{1,128}\Z")
 MOST_STEM = 128
 TEXTS = (".rodata", ".rodata.str1.1", ".rodata.str1.8", ".data.rel.ro", ".data")
 SETTINGS = (".json", ".icd", ".conf")

@@ -76,7 +76,7 @@ TROUBLE = (
     r"segfault at|Out of memory|oom-kill|nfs: server"
 )
 # Drives without a medium say so themselves.
-HARMLESS = re.compile(r"I/O error, dev (fd|sr)\d|BUG: .*(soft lockup|workqueue)")
+HARMLESS = re.compile(r"I/O error, dev (fd|sr)\d|BUG: .{0,200}?(soft lockup|workqueue)")
 LOOPBACK = re.compile(r"^(127\.|\[?::1\]?(:|%|$)|\[?::ffff:127\.)")
 MOST_CLOCK_SECONDS = 300
 MOST_USED = 0.9

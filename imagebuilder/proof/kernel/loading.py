@@ -21,7 +21,7 @@ from imagebuilder.recipe.hardware import chip_of
 SAY = Say(Question.KERNEL)
 MODPROBE = ("/usr/sbin/modprobe", "/usr/bin/modprobe")
 WIRED = "kernel/drivers/net/ethernet/"
-INSTEAD = re.compile(r"modprobe\s+.*?(?:-i|--ignore-install)\s+([\w-]+)")
+INSTEAD = re.compile(r"modprobe\s+.{0,400}?(?:-i|--ignore-install)\s+([\w-]+)")
 
 
 @dataclass(frozen=True)

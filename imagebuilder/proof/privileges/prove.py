@@ -38,7 +38,7 @@ ROOT = ("", "root", "0")
 TABLES = (Opening.ROOT_ACCOUNTS, Opening.GROUPS, Opening.NEVER)
 LISTENING = {"ListenStream": "tcp", "ListenDatagram": "udp"}
 # An address with a port, as systemd prints it; a path is no port.
-LISTENS = re.compile(r"(?P<address>\[[^\]]*\]|[0-9.]*):?(?P<port>\d+)(\s.*)?")
+LISTENS = re.compile(r"(?:(?P<address>\[[^\]]*\]|[0-9.]*):)?(?P<port>\d+)(\s.*)?")
 PATH_MAX = 4096  # linux/limits.h
 say = Say(Question.PRIVILEGES)
 
@@ -94,7 +94,7 @@ def find_ports(subject: Subject, startup: Startup | None) -> Iterator[Privilege]
         for key, protocol in LISTENING.items():
             for value in unit.every(key):
                 match = LISTENS.fullmatch(value)
-                if match is None or is_loopback(match["address"]):
+                if match is None or is_loopback(match["address"] or ""):
                     continue
                 port = f"{match['port']}/{protocol}"
                 if port not in subject.image.listens:

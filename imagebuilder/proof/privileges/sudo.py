@@ -17,10 +17,10 @@ MAIN = "/etc/sudoers"
 INCLUDE = re.compile(r"[@#]include(dir)?\s+(\S+)")
 ALIAS = re.compile(r"User_Alias\s+(.+)")
 OTHER_ALIAS = re.compile(r"(Runas|Host|Cmnd|Cmd)_Alias\s")
-LIFTED = re.compile(r"Defaults([:@>!]\s*(?P<who>[^\s]+))?.*!authenticate")
+LIFTED = re.compile(r"Defaults([:@>!]\s*(?P<who>\S+)(?!\S))?.*!authenticate")
 # USERS HOSTS = (RUNAS) TAGS: COMMANDS; a list goes on over a comma.
 RULE = re.compile(
-    r"(?P<users>[^\s,=]+(\s*,\s*[^\s,=]+)*)\s+[^=]+=\s*(\((?P<runas>[^)]*)\))?(?P<rest>.*)"
+    r"(?P<users>[^\s,=]+(\s*,\s*[^\s,=]+)*)\s+(?=\S)[^=]+=\s*(\((?P<runas>[^)]*)\))?(?P<rest>.*)"
 )
 TAG = re.compile(r"\b(NO)?(PASSWD|EXEC|SETENV|LOG_INPUT|LOG_OUTPUT|MAIL|FOLLOW|INTERCEPT)\s*:")
 DOAS = ("/etc/doas.conf", "/etc/doas.d/*.conf")

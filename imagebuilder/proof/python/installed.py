@@ -19,7 +19,7 @@ from imagebuilder.root import Root
 
 SAY = Say(Question.PYTHON)
 # Of another Python than the environment's, in a file that site.py reads.
-OTHER = re.compile(r"(?P<path>/[\w./+@-]*/python(?P<version>3\.\d+)/[\w./+@-]*)")
+OTHER = re.compile(r"(?<![\w./+@-])(?P<path>/[\w./+@-]*/python(?P<version>3\.\d+)/[\w./+@-]*)")
 MOST_CHARACTERS = 1000  # of a requirement, and of a line of a .pth file
 
 

@@ -134,7 +134,7 @@ def read_distributions(root: Root, site: str) -> Iterator[Distribution]:
         said = dict(line.split(": ", 1) for line in lines if line.startswith(keys))
         requires = [line[len(REQUIRES) :] for line in lines if line.startswith(REQUIRES)]
         # A folder without METADATA still says what it was meant to be.
-        stem = re.fullmatch(r".*/(?P<name>.+)-(?P<version>[^-]+)\.dist-info", info)
+        stem = re.fullmatch(r".*/(?P<name>[^/]+)-(?P<version>[^-/]+)\.dist-info", info)
         name = said.get("Name", stem["name"] if stem else info)
         version = said.get("Version", stem["version"] if stem else "")
         record = root.is_file(f"{info}/RECORD") and root.is_file(f"{info}/METADATA")

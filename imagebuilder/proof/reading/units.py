@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -126,7 +125,9 @@ def find_file(root: Root, name: str) -> str | None:
 
 def template(name: str) -> str:
     """`vllm-node@0.service` -> `vllm-node@.service`; other names are unchanged."""
-    return re.sub(r"@.+(\.\w+)$", r"@\1", name)
+    stem, _, rest = name.partition("@")
+    instance, _, kind = rest.rpartition(".")
+    return f"{stem}@.{kind}" if instance else name
 
 
 def drop_ins(root: Root, name: str) -> list[str]:

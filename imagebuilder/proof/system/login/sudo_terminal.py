@@ -19,7 +19,7 @@ from imagebuilder.root import Root
 SUDO = "sudo"
 # Defaults, and those for accounts, hosts, commands or targets.
 DEFAULTS = re.compile(r"Defaults(?P<mark>[:@>!])?[ \t]*(?P<rest>.*)")
-WANTS = re.compile(r"(?<![\w!])(?P<off>!?)[ \t]*requiretty\b")
+WANTS = re.compile(r"(?<![\w!])(?:(?P<off>!)[ \t]*)?requiretty\b")
 # Values of StandardInput= with which a service has a terminal.
 TERMINALS = ("tty", "tty-force", "tty-fail")
 

@@ -24,7 +24,7 @@ from imagebuilder.recipe.engines import find_engine
 DISABLE = "ipv6.disable"
 # `::`, `[::1]:80`, `:::8081`; not the address of another machine in a URL.
 ADDRESS = re.compile(r"\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*\](:\d+)?|::(1|ffff:[\d.]+)?|:::\d+")
-OPTION = re.compile(r"--?[\w.-]*(host|addr|address|ip|listen|bind|interface)[\w.-]*")
+OPTION = re.compile(r"--?(?=[\w.-]*?(?:host|addr|ip|listen|bind|interface))[\w.-]+")
 # Files of servers that end if they cannot listen on one of their addresses.
 LINE = re.compile(
     r"^[ \t]*(?P<said>(?:listen|bind)[ \t]+(?P<where>\[[0-9a-f:]*\][^\s;]*|:::\d+)[^;\n]*)",

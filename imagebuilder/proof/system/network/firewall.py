@@ -31,15 +31,15 @@ DROPS = re.compile(
 # Rules that accept answers: packets of connections that exist, from a port, or all from somewhere.
 ANSWERS = re.compile(
     r"\bct\s+state\b[^}]{0,300}?\bestablished\b|--(ct)?state\s+\S*\bESTABLISHED\b"
-    r"|^(?!.*\bdport\b).*\b(sport|saddr|iif(name)?\s+(?!\"?lo\b))\b.*\baccept\b"
-    r"|^-A (?!.*--dport).*(--sport|-s|-i (?!lo\b))\s.*-j ACCEPT",
+    r"|^(?!.*\bdport\b)(?=.*\baccept\b).*\b(sport|saddr|iif(name)?\s+(?!\"?lo\b))\b"
+    r"|^-A (?!.*--dport)(?=.*-j ACCEPT).*(--sport|-s|-i (?!lo\b))\s",
     re.MULTILINE,
 )
 # Rules that accept all ports of some machines or of a NIC, or a range of ports.
 OPEN = re.compile(
-    r"^(?!.*\bdport\b).*\b(saddr|iif(name)?\s+(?!\"?lo\b))\b.*\baccept\b"
-    r"|^-A (?!.*--dport).*(-s|-i (?!lo\b))\s.*-j ACCEPT"
-    r"|\bdports?\b[^}\n]*\d[-:]\d.*\b(accept|ACCEPT)\b",
+    r"^(?!.*\bdport\b)(?=.*\baccept\b).*\b(saddr|iif(name)?\s+(?!\"?lo\b))\b"
+    r"|^-A (?!.*--dport)(?=.*-j ACCEPT).*(-s|-i (?!lo\b))\s"
+    r"|^(?=.*\b(?:accept|ACCEPT)\b).*\bdports?\b[^}\n]{0,400}?\d[-:]\d",
     re.MULTILINE,
 )
 MOST_FILES = 50

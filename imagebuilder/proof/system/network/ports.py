@@ -95,7 +95,8 @@ def rules_of(rules: str) -> Iterator[str]:
     open_set = ""
     for line in rules.splitlines():
         open_set += f"{line} "
-        is_open = re.search(r"dports? \{[^}]*$", open_set) and len(open_set) < MOST_LINE
+        _, of_ports, last = open_set.rpartition("dport")
+        is_open = of_ports and last.rfind("{") > last.rfind("}") and len(open_set) < MOST_LINE
         if not is_open:
             yield open_set[:MOST_LINE]
             open_set = ""

@@ -43,7 +43,7 @@ from imagebuilder.root import Root
 SHELLS = frozenset(("sh", "dash", "bash"))
 RUNNERS = re.compile(rf"{'|'.join(sorted(SHELLS))}|{PYTHON.pattern}")
 # The options of a shell that end it at the first failure, and that give it its script as a text.
-ERREXIT, TEXT = re.compile(r"-[a-z]*e[a-z]*"), re.compile(r"-[a-z]*c[a-z]*")
+ERREXIT, TEXT = re.compile(r"-(?=[a-z]*?e)[a-z]+"), re.compile(r"-(?=[a-z]*?c)[a-z]+")
 # What only a shell understands, as a word of its own.
 FOR_SHELLS = frozenset(("&&", "||", "|", ">", ">>", "&>", "<", "&"))
 BUILT_IN = frozenset(("source", ".", "cd", "export", "eval", "alias", "ulimit", "umask", "set"))

@@ -65,7 +65,8 @@ LISTENS = re.compile(
 )
 # What only a server's command line has; `--port` and `-p` may be those of another machine.
 SERVES = re.compile(
-    r"(--?[\w.-]*(listen|bind)[\w.-]*[ =]\S*?:?|http\.server (\S+ )*?|[ =/](0\.0\.0\.0|\[::\]|\*):)"
+    r"((?<![\w.-])--?(?=[\w.-]*?(?:listen|bind))[\w.-]+[ =]\S*?:?|http\.server (\S+ ){0,9}?"
+    r"|[ =/](0\.0\.0\.0|\[::\]|\*):)"
     r"(?P<port>\d{2,5})[ /]"
 )
 # The same with the address in an option of its own, and in a variable.
