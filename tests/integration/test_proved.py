@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder import build
 from imagebuilder.families.shipped import Checksum, ChecksumKind, ShippedFile
 from imagebuilder.image.proof import Answer, Level, Proof
 from imagebuilder.image.types import Image, read_image
 from imagebuilder.pipeline import BuildOptions, build_profile
+from imagebuilder.proof import prove
 from imagebuilder.proof.memory import FILE, Verified, find_verified, verified_file
 from imagebuilder.proof.prove import prove_tree
 from imagebuilder.proof.provenance.read import read_provenance
@@ -68,7 +68,7 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
         assert snapshot(work / name) == snapshot(tmp_path / "stored")
         return prove_tree(image, work, name, engines, trace, reading, on_answer=on_answer)
 
-    monkeypatch.setattr(build, "prove_tree", see)
+    monkeypatch.setattr(prove, "prove_tree", see)
     settings = Settings(shop.project, shop.state, shop.cache, shop.site)
     before = FILE.load(verified_file(shop.state, "generic"))
     built = build_profile("generic", settings, Ui(), BuildOptions(locked=True))

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from imagebuilder.nodes.evidence import tickets
 from imagebuilder.nodes.evidence.tickets import PAUSES, read_leases
 
 MAC1, MAC2 = "52:54:00:77:00:01", "52:54:00:77:00:02"
@@ -26,7 +27,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch, leases: Path, *texts: str) -> list[f
         if seconds and (text := next(waiting, None)) is not None:
             leases.write_text(text)
 
-    monkeypatch.setattr(time, "sleep", sleep)
+    # Threads that other tests left may sleep too.
+    monkeypatch.setattr(tickets, "time", SimpleNamespace(sleep=sleep))
     return found
 
 
