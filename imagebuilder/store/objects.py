@@ -123,6 +123,25 @@ def list_objects(repo: Path, commit: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def find_file(repo: Path, commit: str, name: str) -> str:
+    """A path in a commit of a file object, which is a path below objects/; "" if it has none.
+
+    Raises DamagedObjectError.
+    """
+    todo, seen = [("", read_commit(repo, commit)[0])], set[str]()
+    while todo:
+        above, checksum = todo.pop()
+        if checksum in seen:
+            continue
+        seen.add(checksum)
+        folder = read_folder(repo, checksum)
+        for file, each in folder.files.items():
+            if object_path(each, "file") == name:
+                return f"{above}{file}"
+        todo += [(f"{above}{below}/", tree) for below, (tree, _) in folder.folders.items()]
+    return ""
+
+
 def entries(data: bytes, offsets: int) -> Iterator[tuple[str, bytes]]:
     """Names and checksums of an array whose elements end with so many offsets."""
     for element in elements(data):

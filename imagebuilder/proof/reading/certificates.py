@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates in PEM files: who they are for, and when they end (RFC 5280)."""
+"""Certificates in PEM files: who they are for, and when they end (RFC 5280).
+
+Python's ssl module shows only those of authorities, and a package that reads all of them is large
+for the two fields that are wanted here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,9 @@ PEM = re.compile(
     r"-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----(?P<text>[A-Za-z0-9+/=\s]+)-----END "
 )
 MOST_BYTES = 4 << 20  # of such a file
-SEQUENCE, VERSION, UTC_TIME, TIME = 0x30, 0xA0, 0x17, 0x18
+VERSION = 0xA0  # the tag of a version
+# The two forms of a time, by their tags.
+TIMES = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 # The object identifiers of a common name and of an organisation, as they are encoded.
 NAMES = (b"\x06\x03\x55\x04\x03", b"\x06\x03\x55\x04\x0a")
 
@@ -70,10 +76,10 @@ def children(der: bytes, start: int, end: int) -> list[tuple[int, int, int]]:
 
 
 def time_of(tag: int, text: bytes) -> float:
-    form = (
-        {UTC_TIME: "%y%m%d%H%M%SZ", TIME: "%Y%m%d%H%M%SZ"}[tag] if tag in (UTC_TIME, TIME) else ""
-    )
-    return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC).timestamp()
+    """Seconds since 1970.  Raises ValueError for what is no time."""
+    if tag not in TIMES:
+        raise ValueError("the certificate has no end")
+    return datetime.strptime(text.decode("ascii"), TIMES[tag]).replace(tzinfo=UTC).timestamp()
 
 
 def name_in(subject: bytes) -> str:

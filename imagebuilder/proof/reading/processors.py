@@ -19,5 +19,10 @@ def processors(text: str) -> frozenset[int]:
     """The numbers in a list such as `0,2-5`, `2-N` or `all`; words that are none are ignored."""
     words = re.sub(r"\bN\b", str(LAST), text.replace("all", ALL)).replace(",", " ").split()
     ranges = (match for word in words if (match := RANGE.fullmatch(word)))
-    spans = (range(whole(r[1]), min(whole(r[2] or r[1]), LAST) + 1) for r in ranges)
-    return frozenset(number for span in spans for number in span)
+    spans = {(whole(r[1]), min(whole(r[2] or r[1]), LAST)) for r in ranges}
+    found: set[int] = set()
+    at = 0  # all that a list names below this is found
+    for first, last in sorted(spans):
+        found.update(range(max(first, at), last + 1))
+        at = max(at, last + 1)
+    return frozenset(found)

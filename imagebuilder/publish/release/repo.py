@@ -24,12 +24,13 @@ from imagebuilder.folders import entries_below, matching
 from imagebuilder.process import run
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import ROOTS
-from imagebuilder.store.objects import list_objects, object_path
+from imagebuilder.store.objects import find_file, list_objects, object_path
 from imagebuilder.store.plain import DIRMETA
 from imagebuilder.store.repository import IMAGES, Store, make_store
 from imagebuilder.store.verify import Name, find_damaged, name_of
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import format_size
+from imagebuilder.untrusted import fit
 
 AT_ONCE = 1000  # names of objects on one command line
 MOST_SHOWN = 5  # damaged objects
@@ -90,7 +91,7 @@ def check_shared(source: Store, repo: Store, release: ReleaseName, commits: Comm
         named = list_objects(repo.path, commits.image) | list_objects(repo.path, commits.root)
         verify_objects(repo, (name_of(name) for name in named if name.endswith(f".{DIRMETA}")))
         if source.path.resolve() != repo.path.resolve():
-            check_same_sizes(source, repo, named)
+            check_same_sizes(source, repo, named, commits.root)
     except WorkError as error:
         raise WorkError(
             f"could not publish {release}: the repository of the tree is damaged\n"
@@ -100,11 +101,16 @@ def check_shared(source: Store, repo: Store, release: ReleaseName, commits: Comm
         ) from error
 
 
-def check_same_sizes(source: Store, repo: Store, names: Iterable[str]) -> None:
-    """Raise WorkError if one of these objects, paths below objects/, is not as large in both."""
+def check_same_sizes(source: Store, repo: Store, names: Iterable[str], root: str) -> None:
+    """Raise WorkError if one of these objects, paths below objects/, is not as large in both.
+
+    The error names a file of the commit `root` by its path there.
+    """
     for name in sorted(names):
-        if size_of(source, name) != size_of(repo, name):
-            raise WorkError(f"{name} is not as large as in {source.path}")
+        if size_of(source, name) != (size := size_of(repo, name)):
+            file = find_file(source.path, root, name) or name
+            here = f"{fit(file)} has {format_size(size)} in the repository of the tree"
+            raise WorkError(f"{here}, and {format_size(size_of(source, name))} in {source.path}")
 
 
 def size_of(repo: Store, name: str) -> int:
