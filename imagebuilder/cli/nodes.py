@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.fleet import NodeSetArgument
 from imagebuilder.cli.names import AsJson, TreeOption
 from imagebuilder.tree import DEFAULT_TREE, make_tree
 
@@ -85,7 +87,7 @@ def add(
 @nodes_app.command("set")
 def set_(
     context: typer.Context,
-    name: NodeName,
+    nodes: NodeSetArgument,
     mac: Macs = [],  # noqa: B006
     profile: Profile = "",
     channel: Channel = "",
@@ -105,17 +107,21 @@ def set_(
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Change a node and show the difference. A list replaces the old one.
+    """Change nodes, all or none of them, and show the differences. A list replaces the old one.
 
-    Example: imagebuilder nodes set node1 --channel candidate --unset address
+    Example: imagebuilder nodes set node[1-4] --channel candidate --unset version
     """
-    from imagebuilder.nodes.edit import parse_change, set_node
+    from imagebuilder.fleet.select import select_nodes
+    from imagebuilder.nodes.edit import parse_change, set_nodes
 
     keys = {"macs": mac, "profile": profile, "channel": channel, "version": version,
             "address": address, "static": static, "group": group, "root": root,
             "console": console, "cmdline": cmdline, "ipxe": ipxe, "files": files}  # fmt: skip
-    edited = set_node(make_tree(tree), name, parse_change(keys, var, unset))
-    print_edited(context, name, edited, json=json)
+    change = parse_change(keys, var, unset)
+    edited = set_nodes(
+        make_tree(tree), lambda known: {n.name: change for n in select_nodes(nodes, known)}
+    )
+    print_changed(context, edited, json=json)
 
 
 @nodes_app.command("list")
@@ -186,18 +192,33 @@ def row(node: Node) -> tuple[str, ...]:
 
 
 def print_edited(context: typer.Context, name: str, edited: Edited, *, json: bool) -> None:
-    """Print the changes of an edit."""
+    """Print how a node was added or removed."""
     from imagebuilder.nodes.show import render_edited
 
+    warn_of(context, edited)
+    if json:
+        print_json(edited.as_json())
+    else:
+        print_text(f"{name}: {render_edited(edited.before, edited.after)}")
+
+
+def print_changed(context: typer.Context, edited: Sequence[Edited], *, json: bool) -> None:
+    """Print how nodes were changed; those that were changed in the same way, together."""
+    from imagebuilder.fleet.select import fold
+    from imagebuilder.nodes.show import render_edited
+
+    warn_of(context, edited[0])
+    if json:
+        print_json([each.as_json() for each in edited])
+        return
+    alike: dict[str, list[str]] = {}
+    for each in edited:
+        assert each.after
+        alike.setdefault(render_edited(each.before, each.after), []).append(each.after.name)
+    print_text("\n".join(f"{fold(names)}: {said}" for said, names in alike.items()))
+
+
+def warn_of(context: typer.Context, edited: Edited) -> None:
     common: Context = context.obj
     for warning in edited.nodes.warnings:
         common.ui.warn(str(warning))
-    if json:
-        print_json(
-            {
-                "before": edited.before.as_json() if edited.before else None,
-                "after": edited.after.as_json() if edited.after else None,
-            }
-        )
-    else:
-        print_text(render_edited(name, edited.before, edited.after))

@@ -62,11 +62,17 @@ class NodeEdit:
 
 @dataclass(frozen=True)
 class Edited:
-    """All nodes after a change, and the changed node before and after."""
+    """All nodes after a change, and a changed node before and after."""
 
     nodes: Nodes
     before: Node | None
     after: Node | None
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "before": self.before.as_json() if self.before else None,
+            "after": self.after.as_json() if self.after else None,
+        }
 
 
 def parse_change(
@@ -95,16 +101,6 @@ def parse_variable(text: str) -> tuple[str, Json]:
         return name, value
 
 
-def add_node(tree: Tree, name: str, change: NodeEdit) -> Edited:
-    """Add a node.  Raises InputError if it exists or is invalid."""
-    return edit(tree, name, change, new=True)
-
-
-def set_node(tree: Tree, name: str, change: NodeEdit) -> Edited:
-    """Change a node.  Raises InputError."""
-    return edit(tree, name, change, new=False)
-
-
 @dataclass(frozen=True)
 class Written:
     """nodes.yaml before or after a change: its text and, unless it is blank, its document."""
@@ -117,23 +113,22 @@ class Written:
         return self.text.splitlines(keepends=True)
 
 
-def edit(tree: Tree, name: str, change: NodeEdit, *, new: bool) -> Edited:
-    if new and (problem := name_problem(name)):
+def add_node(tree: Tree, name: str, change: NodeEdit) -> Edited:
+    """Add a node.  Raises InputError if it exists or is invalid."""
+    if problem := name_problem(name):
         raise InputError(problem)
     with file_lock(tree.lock(LOCK)):
         old, before = read(tree)
-        if new and before.find(name):
+        if before.find(name):
             make_node_files(tree, before)  # a killed command may have added only the node
             hint = f"change it with imagebuilder nodes set {name}"
             raise InputError(f"node {quote(name)} already exists", hint=hint)
-        if not new:
-            require(before, name)
-        after = put(tree, [name], old, before, with_node(old, name, change, new=new))
-        return Edited(after, before.find(name), after.find(name))
+        after = put(tree, [name], old, before, with_node(old, name, change, new=True))
+        return Edited(after, None, after.find(name))
 
 
-def set_nodes(tree: Tree, choose: Callable[[Nodes], Mapping[str, NodeEdit]]) -> list[str]:
-    """Change several nodes at once, as `choose` says; returns their names.
+def set_nodes(tree: Tree, choose: Callable[[Nodes], Mapping[str, NodeEdit]]) -> list[Edited]:
+    """Change several nodes at once, as `choose` says by their names; either all of them or none.
 
     Raises InputError, and OvertakenError if somebody changes the file all the time.
     """
@@ -143,14 +138,15 @@ def set_nodes(tree: Tree, choose: Callable[[Nodes], Mapping[str, NodeEdit]]) -> 
                 old, before = read(tree)
                 changes = choose(before)
                 if changes:
-                    put(tree, [*changes], old, before, with_nodes(old, changes))
+                    after = put(tree, [*changes], old, before, with_nodes(old, changes))
                 else:
+                    after = before
                     make_node_files(tree, before)  # a killed command may have left old files
             break
         except OvertakenError:
             if attempt == ATTEMPTS - 1:
                 raise
-    return [*changes]
+    return [Edited(after, before.find(name), after.find(name)) for name in changes]
 
 
 def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
@@ -188,7 +184,7 @@ def require(nodes: Nodes, name: str) -> Node:
     if node is None:
         known = [node.name for node in nodes.nodes]
         hint = suggest(name, known) or "list them with imagebuilder nodes list"
-        many = "name one node; to change many, change their group in nodes.yaml"
+        many = "name one node; only nodes set takes sets of nodes"
         hint = many if SET_SIGNS & set(name) else hint
         raise InputError(f"unknown node {quote(name)}", hint=hint)
     return node

@@ -114,9 +114,10 @@ def render_shown(shown: Shown) -> str:
     return table(lines) + (f"\nkernel command line:\n{told}" if told else "")
 
 
-def render_edited(name: str, before: Node | None, after: Node | None) -> str:
+def render_edited(before: Node | None, after: Node | None) -> str:
+    """How a node was changed, without its name."""
     if after is None:
-        return f"{name}: removed" if before else f"{name}: forgotten"
+        return "removed" if before else "forgotten"
     old = before.as_json() if before else {}
     changed = [
         f"  {key}: {text_of(old[key]) or '-'} -> {text_of(value) or '-'}" if before
@@ -125,8 +126,8 @@ def render_edited(name: str, before: Node | None, after: Node | None) -> str:
         if key != "name" and (old[key] != value if before else value)
     ]  # fmt: skip
     if not changed:
-        return f"{name}: nothing changed"
-    title = f"{name}: changed, effective at its next boot" if before else f"{name}: added"
+        return "nothing changed"
+    title = "changed, effective at the next boot" if before else "added"
     return "\n".join((title, *changed))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from imagebuilder.environment import base_environment
 from imagebuilder.errors import HostError
-from imagebuilder.nodes.edit import NodeEdit, add_node, set_node
+from imagebuilder.nodes.edit import NodeEdit, add_node, set_nodes
 from imagebuilder.nodes.files import update_nodes
 from imagebuilder.nodes.identity import KEY, MACHINE_ID, PUBLIC
 from imagebuilder.nodes.load import load_nodes
@@ -31,14 +31,14 @@ KILLS = times(30, 200)
 EDIT = """\
 import sys
 from pathlib import Path
-from imagebuilder.nodes.edit import NodeEdit, add_node, remove_node, set_node
+from imagebuilder.nodes.edit import NodeEdit, add_node, remove_node, set_nodes
 from imagebuilder.tree import Tree
 tree, action, name, mac = Tree(Path(sys.argv[1])), *sys.argv[2:5]
 print("ready", flush=True)
 if action == "add":
     add_node(tree, name, NodeEdit({"macs": [mac], "profile": "generic", "address": "10.0.0.1"}))
 elif action == "set":
-    set_node(tree, name, NodeEdit({"version": mac}))
+    set_nodes(tree, lambda _: {name: NodeEdit({"version": mac})})
 else:
     remove_node(tree, name, forget=False)
 """
@@ -117,10 +117,11 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         own.mkdir()
         with pytest.raises(OSError, match="No space left"):
             (own / "large").write_bytes(bytes(1024**2))
+        long = NodeEdit({"version": "v2", "cmdline": ["a=" + "x" * 200] * 4})
         with pytest.raises(HostError, match=r"nodes.yaml: .*No space left.*it is unchanged"):
-            set_node(tree, "node1", NodeEdit({"version": "v2", "cmdline": ["a=" + "x" * 200] * 4}))
+            set_nodes(tree, lambda _: {"node1": long})
         assert tree.nodes_file.read_bytes() == before
         (own / "large").unlink()
-        set_node(tree, "node1", NodeEdit({"version": "v2"}))
+        set_nodes(tree, lambda _: {"node1": NodeEdit({"version": "v2"})})
     finally:
         run(["umount", folder])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,12 +62,45 @@ def test_a_node_is_added_listed_shown_changed_and_removed(nodes: Call, tree: Tre
     assert f"ssh -o UserKnownHostsFile={tree.serve}/known_hosts compute@node1\n" in shown
     changed = nodes("set", "node1", "--version", "v2", "--root", "http", "--unset", "address")
     assert changed.stdout == (
-        "node1: changed, effective at its next boot\n  channel: stable -> -\n  version: - -> v2\n"
+        "node1: changed, effective at the next boot\n  channel: stable -> -\n  version: - -> v2\n"
         "  address: 10.0.0.1 -> -\n  root: - -> http\n"
     )
     assert nodes("remove", "node1").stdout == "node1: removed\n"
     assert nodes("list").stdout.startswith("no nodes yet: ")
     assert nodes("remove", "node1", "--forget").stdout == "node1: forgotten\n"
+
+
+def test_many_nodes_are_changed_at_once(nodes: Call) -> None:
+    for number in range(1, 4):
+        nodes("add", f"node{number}", "--mac", f"52:54:00:77:00:0{number}", "--profile", "generic")
+    nodes("set", "node3", "--version", "v2")
+    changed = nodes("set", "node[1-3]", "--channel", "candidate")
+    assert changed.stdout == (
+        "node[1-2]: changed, effective at the next boot\n  channel: stable -> candidate\n"
+        "node3: changed, effective at the next boot\n  channel: - -> candidate\n"
+        "  version: v2 -> -\n"
+    )
+    said = json.loads(nodes("set", "@all!node3", "node3", "--channel", "stable", "--json").stdout)
+    assert [each["after"]["name"] for each in said] == ["node1", "node2", "node3"]
+    assert {each["before"]["channel"] for each in said} == {"candidate"}
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [(("node[1-2]", "--address", "10.0.0.1"), "10.0.0.1"),
+     (("node[1-2]", "--mac", MAC2), MAC2),
+     (("node[1-3]", "--channel", "candidate"), 'no node named "node3"'),
+     (("@grop", "--channel", "candidate"), 'no group or label named "grop"')],
+)  # fmt: skip
+def test_a_change_of_many_nodes_is_made_for_all_or_none(
+    nodes: Call, tree: Tree, words: tuple[str, ...], what: str
+) -> None:
+    nodes("add", "node1", "--mac", MAC1, "--profile", "generic")
+    nodes("add", "node2", "--mac", "52:54:00:77:00:09", "--profile", "generic")
+    before = tree.nodes_file.read_text()
+    with pytest.raises(InputError, match=re.escape(what)):
+        nodes("set", *words)
+    assert tree.nodes_file.read_text() == before
 
 
 def test_json_is_whole(nodes: Call, tree: Tree) -> None:
@@ -113,7 +147,9 @@ def test_what_is_wrong_is_raised(nodes: Call) -> None:
         nodes("add", "node1", "--mac", "zz", "--profile", "generic")
     with pytest.raises(InputError, match='unknown node "node1"'):
         nodes("show", "node1")
+    with pytest.raises(InputError, match="no nodes yet"):
+        nodes("set", "node1", "--group", "gpu")
     for many in ("node[1-3]", "@gpu", "node1,node2"):
-        with pytest.raises(InputError, match="name one node; to change many"):
+        with pytest.raises(InputError, match="name one node; only nodes set"):
             nodes("remove", many)
     assert nodes("add", "node1").exit_code == 2

@@ -22,7 +22,10 @@ def pin_nodes(tree: Tree, rollout: Rollout, pins: Mapping[str, str] | None = Non
     Raises InputError when nodes.yaml is wrong.
     """
     wanted = wanted_pins(rollout) if pins is None else pins
-    return set_nodes(tree, lambda nodes: find_edits(rollout, wanted, nodes)) if wanted else []
+    if not wanted:
+        return []
+    edited = set_nodes(tree, lambda nodes: find_edits(rollout, wanted, nodes))
+    return [each.after.name for each in edited if each.after]
 
 
 def find_edits(rollout: Rollout, wanted: Mapping[str, str], nodes: Nodes) -> dict[str, NodeEdit]:
