@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.process import Completed
 from imagebuilder.proof.kernel.devices import Drivers
 from imagebuilder.proof.reading.modprobe import config_lines
 from imagebuilder.proof.reading.modules import matches_alias, module_name, plain
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.unanswered import prove_answered, why_unanswered
 from imagebuilder.recipe.hardware import chip_of
 
 SAY = Say(Question.KERNEL)
@@ -26,8 +28,9 @@ INSTEAD = re.compile(r"modprobe\s+.{0,400}?(?:-i|--ignore-install)\s+([\w-]+)")
 
 @dataclass(frozen=True)
 class Loading:
-    """The modules that are loaded, and the commands that run instead of one."""
+    """What modprobe said: the modules that are loaded, and the commands that run instead of one."""
 
+    said: Completed
     modules: frozenset[str]
     commands: tuple[str, ...]
 
@@ -56,6 +59,10 @@ def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
         wanted = set(drivers.of(chip))
         loading = load_instead(subject, program, drivers, chip.pci, wanted)
         if loading is None:
+            continue
+        if why_unanswered(loading.said):
+            unread = f"which modules {program} loads for {chip.pci}"
+            yield from prove_answered(SAY, loading.said, unread, Evidence(program))
             continue
         names = " or ".join(sorted(wanted))
         where = Evidence(f"{drivers.kernel.folder}/modules.alias.bin")
@@ -99,10 +106,10 @@ def takes(line: str, aliases: Iterable[str]) -> bool:
 
 def run_modprobe(subject: Subject, program: str, alias: str) -> Loading:
     options = ["--set-version", subject.kernel, "--use-blacklist", "--show-depends"]
-    said = subject.run([program, "--all", "--quiet", *options, alias]).stdout
+    said = subject.run([program, "--all", "--quiet", *options, alias])
     modules: set[str] = set()
     commands: list[str] = []
-    for line in said.splitlines():
+    for line in said.stdout.splitlines():
         verb, _, rest = line.strip().partition(" ")
         if verb == "insmod" and rest:
             modules.add(module_name(rest.split()[0]))
@@ -111,4 +118,4 @@ def run_modprobe(subject: Subject, program: str, alias: str) -> Loading:
         elif verb == "install":
             modules |= {plain(name) for name in INSTEAD.findall(rest)}
             commands.append(rest.strip())
-    return Loading(frozenset(modules), tuple(commands))
+    return Loading(said, frozenset(modules), tuple(commands))

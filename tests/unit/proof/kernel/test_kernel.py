@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from imagebuilder.image.proof import Finding
+from imagebuilder.process import Completed
 from imagebuilder.proof.kernel.prove import prove_kernel
 from imagebuilder.proof.reading.modprobe import read_settings
 from imagebuilder.proof.reading.modules import Kernel, Module, ModuleReader, read_module
@@ -23,6 +24,8 @@ from tests.unit.proof.trees import (
     Content,
     Info,
     Link,
+    Program,
+    Sandbox,
     facts,
     faults,
     kernel_files,
@@ -415,6 +418,16 @@ def test_the_class_of_a_device_is_tried(tmp_path: Path) -> None:
     kernel = Kernel(ModuleReader(make_tree(tmp_path, files)), KERNEL)
     assert set(kernel.claims("1022:17f0")) == {"a"}
     assert kernel.claims("1022:17F0") == kernel.claims("1022:17f0")
+
+
+def test_a_modprobe_that_is_killed_is_no_answer(tmp_path: Path) -> None:
+    make_tree(make(tmp_path), {"/usr/sbin/modprobe": Program()})
+    found = prove(tmp_path, RADEON, run=Sandbox({"": Completed(-9, "", "")}))
+    assert [text for text in faults(found) if "modprobe" in text] == []
+    unread = "which modules /usr/sbin/modprobe loads for 1002:7480"
+    assert f"could not be examined: {unread} (killed by signal 9)" in warnings(found)
+    found = prove(tmp_path, RADEON, run=Sandbox({"": Completed(0, "insmod /x/drm.ko\n", "")}))
+    assert any("modprobe does not load amdgpu for 1002:7480" in text for text in faults(found))
 
 
 def test_settings_of_the_root(tmp_path: Path) -> None:
