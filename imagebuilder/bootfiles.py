@@ -22,7 +22,9 @@ RELEASE = "kernel-version"
 RELEASES = re.compile(rb"[0-9][0-9A-Za-z.+~_-]{0,63}")
 # The largest file that a node could boot: the kernel unpacks no more, and no firmware loads it.
 MOST = 4 << 30
-IPXE_OPERATORS = ("||", "&&", ";")
+# The beginning of a word of a script's line that iPXE does not pass on as it is (its
+# src/core/exec.c): it expands `${`, ends the command at an operator, and `#` begins a comment.
+CHANGED_BY_IPXE = r"#|(;|&&|\|\|)$|\S*\$\{"
 
 
 def check_made(folder: Path) -> None:
@@ -62,7 +64,5 @@ def read_release(folder: Path) -> str:
 
 
 def is_changed_by_ipxe(word: str) -> bool:
-    """Whether iPXE does not pass a word of a line of a script on as it is (its src/core/exec.c): it
-    expands `${`, ends the command at an operator, and takes `#` for a comment.
-    """
-    return "${" in word or word in IPXE_OPERATORS or word.startswith("#")
+    """Whether iPXE does not pass a word of a line of a script on as it is."""
+    return re.match(CHANGED_BY_IPXE, word) is not None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a model of keys to the resolved value: each key by the rule that its annotation names.
 
-    cmdline: Annotated[list[Entry], rules.WORD]     its entries, `when` decided, each a word
+    cmdline: Annotated[list[Entry], rules.CMDLINE]  its entries, `when` decided, each a word
     files: Annotated[list[str], rules.GLOB]         templates, each a glob
     path: Annotated[str, rules.PLACE]               a template, a place unless it is left empty
     cuda: Annotated[str, Sometimes(rules.VERSION)]  the same, and it may render to nothing

@@ -254,7 +254,7 @@ class OverlayFile(Model):
     sysctl: Annotated[dict[str, str | int], rules.SYSCTL] = Field(
         default={}, description="sysctl.d(5). Template."
     )
-    cmdline: Annotated[list[Entry], rules.WORD] = Field(
+    cmdline: Annotated[list[Entry], rules.CMDLINE] = Field(
         default=[], description="Kernel parameters. Template."
     )
     prune: Annotated[list[Entry], rules.GLOB] = Field(

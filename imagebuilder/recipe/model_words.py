@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from imagebuilder.package_managers import DISTRIBUTIONS, ENGINES, PACKAGE_MANAGERS
 from imagebuilder.recipe import rules
@@ -25,6 +25,13 @@ def check_regex(text: str) -> str:
     return text
 
 
+def check_cmdline(text: str) -> str:
+    """A word by rules.CMDLINE, whose pattern looks ahead, as that of StringConstraints cannot."""
+    if not rules.CMDLINE.pattern.fullmatch(text):
+        raise PydanticKnownError("string_pattern_mismatch", {"pattern": rules.CMDLINE.whole})
+    return text
+
+
 Regex = Annotated[str, AfterValidator(check_regex)]
 Name = Annotated[str, StringConstraints(pattern=rules.NAME.whole)]
 VarName = Annotated[str, StringConstraints(pattern=rules.VAR.whole)]
@@ -34,7 +41,11 @@ AccountName = Annotated[str, StringConstraints(pattern=rules.ACCOUNT.whole)]
 PciId = Annotated[str, StringConstraints(pattern=rules.PCI.whole)]
 Fingerprint = Annotated[str, StringConstraints(pattern=rules.FINGERPRINT.whole)]
 RootPath = Annotated[str, StringConstraints(pattern=rules.ROOT_PATH.whole)]
-CmdlineWord = Annotated[str, StringConstraints(pattern=rules.CMDLINE.whole)]
+CmdlineWord = Annotated[
+    str,
+    AfterValidator(check_cmdline),
+    Field(json_schema_extra={"pattern": rules.CMDLINE.whole}),
+]
 Word = Annotated[str, StringConstraints(pattern=rules.WORD.whole)]
 Uri = Annotated[str, StringConstraints(pattern=rules.URI.whole)]
 VarValue = bool | int | str | list[str]

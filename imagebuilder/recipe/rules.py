@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from imagebuilder.bootfiles import CHANGED_BY_IPXE
+
 # Each profile and each family of cards is read with all that it extends, so a long chain of them
 # would take minutes to list.
 MOST_EXTENDED = 32
@@ -90,7 +92,11 @@ PCI = rule(r"[0-9a-f]{4}:[0-9a-f]{4}", "a PCI id such as 1002:7480")
 FINGERPRINT = rule(r"[0-9A-F]{40}", "a fingerprint: 40 digits and letters A to F, without spaces")
 # WORD and CMDLINE are one word each; a template may be in the first before it is rendered.
 WORD = rule(r"[^\s\"']+", "one word without quotes")
-CMDLINE = rule(r"[^\s\"'\x00]{1,256}", "one word without quotes, at most 256 characters")
+CMDLINE = rule(
+    rf"(?!{CHANGED_BY_IPXE})[^\s\"'\x00]{{1,256}}",
+    'one word of a kernel command line: use no quotes, no "${", ";", "&&", "||", no "#" first, '
+    "and at most 256 characters",
+)
 LINE = rule(r"[^\n\r]*", "one line")
 GECOS = rule(r"[^\n\r:]*", "one line without a colon")
 PLACE = rule(r"(/(?!\.\.?(/|$))[^/\s:]+)+", "an absolute path without `..`, spaces and colons")
