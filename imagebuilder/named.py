@@ -18,10 +18,10 @@ from imagebuilder.families.registry import family_of
 from imagebuilder.files import read_plain
 from imagebuilder.lock.kept import Names, aliases_in
 from imagebuilder.lock.types import Lock
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.plan import Plan
 from imagebuilder.recipe.load import sorted_faults
 from imagebuilder.recipe.types import Named, NameKind, Overlay, Recipe, TreeFile
-from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.steps.config import ConfigStep
 
 DECLARE = {NameKind.GROUP: "groups", NameKind.USER: "users"}

@@ -83,7 +83,7 @@ def hardware_show(
 def find_card(text: str, cards: Cards) -> Chip:
     """The card with this PCI id or name.  Raises InputError with the names that have its words."""
     from imagebuilder.errors import InputError
-    from imagebuilder.recipe.validate import suggest
+    from imagebuilder.phrases import suggest
 
     if chip := cards.find(text) or cards.named(text):
         return chip

@@ -237,7 +237,7 @@ def parse_verdict(word: str) -> Verdict:
     """Raises InputError."""
     from imagebuilder.errors import InputError
     from imagebuilder.fleet.health import Verdict
-    from imagebuilder.recipe.validate import quote, suggest
+    from imagebuilder.phrases import quote, suggest
 
     known = [verdict.value for verdict in Verdict]
     if word not in known:

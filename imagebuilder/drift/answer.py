@@ -17,7 +17,7 @@ from imagebuilder.nodes.evidence.usage import list_names, note_reports
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_profiles
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
 from imagebuilder.tree import Tree

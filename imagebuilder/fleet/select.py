@@ -15,7 +15,7 @@ from ClusterShell.NodeUtils import GroupResolver, GroupResolverError, GroupSourc
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.nodes.load import ADD_ONE, NO_NODES
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.phrases import quote, suggest
 
 ALL, PROFILE = "all", "profile"
 SHOWN = 10  # unknown names

@@ -32,9 +32,9 @@ from imagebuilder.live.seed import render_hook, render_meta_data, render_user_da
 from imagebuilder.lock.storage import check_free
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.files import refresh_menu
+from imagebuilder.phrases import quote
 from imagebuilder.process import run
 from imagebuilder.recipe.rules import NAME
-from imagebuilder.recipe.validate import quote
 from imagebuilder.settings import find_caller
 from imagebuilder.share import SHARE
 from imagebuilder.store.workplace import new_id, workplace

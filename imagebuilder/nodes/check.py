@@ -10,8 +10,8 @@ from ipaddress import AddressValueError, IPv4Address
 from imagebuilder.bootfiles import is_changed_by_ipxe
 from imagebuilder.errors import Fault
 from imagebuilder.nodes.model import NodeDefaultsModel, NodeGroupModel, NodeModel, NodesFile
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.positions import Document, KeyPath
-from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.tree import HYPHENED, MAC
 
 HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

@@ -31,8 +31,8 @@ from imagebuilder.nodes.load import read_document, read_nodes_file, resolve_docu
 from imagebuilder.nodes.model import NodeModel
 from imagebuilder.nodes.references import node_problem
 from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.positions import Document
-from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.tree import Tree
 
 HEADER = "# Who boots what: imagebuilder nodes --help\n"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from imagebuilder.errors import Fault
 from imagebuilder.folders import matching
 from imagebuilder.nodes.types import LIVE, LOCAL, Menu, Node
-from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, ReleaseName, Tree, is_name
 
 

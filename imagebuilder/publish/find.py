@@ -13,8 +13,8 @@ from imagebuilder.errors import InputError, WorkError
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.files import read_offers, refresh_menu
 from imagebuilder.nodes.references import find_channel_faults, find_offers, find_version
+from imagebuilder.phrases import suggest
 from imagebuilder.publish.space import keep_reserve, use_reserve
-from imagebuilder.recipe.validate import suggest
 from imagebuilder.rights import check_enterable, check_writable
 from imagebuilder.tree import CHANNELS, ReleaseName, Tree, check_folders, close_tree
 from imagebuilder.ui import Ui

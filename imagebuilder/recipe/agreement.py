@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.phrases import listing
 from imagebuilder.recipe.fields import scopes_of
 from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.model_proof import CodeModel
@@ -18,7 +19,6 @@ from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.resolve import Merged
 from imagebuilder.recipe.rules import NAME, PORT
 from imagebuilder.recipe.types import Hardware, Overlay, Recipe
-from imagebuilder.recipe.validate import listing
 
 # The interface that a backend of an engine computes with, where they are not called the same.
 INTERFACES = {"rocm": "hip", "xpu": "sycl"}

@@ -10,12 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.phrases import listing, quote, suggest
 from imagebuilder.recipe.chip import VERSIONS, Chip
 from imagebuilder.recipe.model_hardware import FamilyModel, HardwareFile, ProposalModel
 from imagebuilder.recipe.positions import KeyPath, Origin
 from imagebuilder.recipe.read import Read, read_file
 from imagebuilder.recipe.rules import MOST_EXTENDED
-from imagebuilder.recipe.validate import listing, quote, suggest
 from imagebuilder.settings import Settings
 from imagebuilder.share import SHARE
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from imagebuilder.errors import Fault
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.generated import all_files, key_of
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import KeyPath, Origin
 from imagebuilder.recipe.resolve import Merged
 from imagebuilder.recipe.types import Overlay, TreeFile, User
-from imagebuilder.recipe.validate import quote, suggest
 
 
 def check_relations(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.model import OverlayFile
 from imagebuilder.recipe.model_engine import EngineModel
 from imagebuilder.recipe.part import Part, check_program, check_runs, find_inside
@@ -15,7 +16,7 @@ from imagebuilder.recipe.positions import KeyPath, load_document
 from imagebuilder.recipe.read import OVERLAY_FILE
 from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.types import Overlay
-from imagebuilder.recipe.validate import parse_model, quote, suggest
+from imagebuilder.recipe.validate import parse_model
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from typing import TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic.fields import FieldInfo
 
+from imagebuilder.phrases import quote
 from imagebuilder.recipe.model_words import Model
 from imagebuilder.recipe.positions import KeyPath
 from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.rules import DECIDES, LINE, Rule, Sometimes
-from imagebuilder.recipe.validate import quote
 
 T = TypeVar("T")
 

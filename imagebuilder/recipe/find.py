@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import Fault
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.load import sorted_faults
 from imagebuilder.recipe.read import load_chain
 from imagebuilder.recipe.resolve import merge_chain
-from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.recipe.variant import check_file_name
 from imagebuilder.settings import Settings
 

@@ -7,13 +7,13 @@ import difflib
 from collections.abc import Mapping
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.cards import Cards, find_chip, load_cards
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.model_hardware import HardwareModel
 from imagebuilder.recipe.positions import Document, KeyPath
 from imagebuilder.recipe.resolve import Merged
 from imagebuilder.recipe.types import Hardware
-from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
 
 LIST = "imagebuilder hardware list"

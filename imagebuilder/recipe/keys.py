@@ -13,9 +13,9 @@ from pathlib import Path
 from imagebuilder import process
 from imagebuilder.errors import Fault
 from imagebuilder.files import read_plain
+from imagebuilder.phrases import quote
 from imagebuilder.plain import is_special
 from imagebuilder.recipe.positions import Document
-from imagebuilder.recipe.validate import quote
 
 KEYS_VAR = "ssh_authorized_keys"
 SSH_TYPES = (

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.agreement import check_agreement
 from imagebuilder.recipe.check import check_relations, check_sources, check_tree, check_twice
 from imagebuilder.recipe.engines import check_engines
@@ -34,7 +35,6 @@ from imagebuilder.recipe.render import BASE_NAMES, Renderer, Scope
 from imagebuilder.recipe.resolve import Merged, VarSetting, merge_chain
 from imagebuilder.recipe.signing import load_signing
 from imagebuilder.recipe.types import Recipe
-from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.recipe.variables import (
     DeclaredVar,
     check_declared,

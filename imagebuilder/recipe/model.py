@@ -8,10 +8,11 @@ is true of the profile's vars.  Strings marked "template" may use vars as `{{ na
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from imagebuilder.package_managers import DISTRIBUTIONS, ENGINES, PACKAGE_MANAGERS
 from imagebuilder.recipe import rules
 from imagebuilder.recipe.model_accounts import (
     AllowedSecretModel,
@@ -33,14 +34,11 @@ from imagebuilder.recipe.model_stages import (
 )
 from imagebuilder.recipe.model_words import (
     CmdlineWord,
-    Distribution,
-    EngineName,
     Entry,
     Fingerprint,
     KernelName,
     Model,
     Name,
-    PackageManagerName,
     PackageName,
     Regex,
     RootPath,
@@ -51,6 +49,15 @@ from imagebuilder.recipe.model_words import (
 )
 from imagebuilder.rootkind import RootKind
 
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Distribution: TypeAlias = str
+    EngineName: TypeAlias = str
+    PackageManagerName: TypeAlias = str
+else:  # depends on what is installed
+    Distribution, EngineName = Literal[DISTRIBUTIONS], Literal[ENGINES]
+    PackageManagerName = Literal[tuple(PACKAGE_MANAGERS)]
 Mirror = Annotated[str, StringConstraints(pattern=rules.MIRROR.whole)]
 
 

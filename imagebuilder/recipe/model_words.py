@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from imagebuilder.package_managers import DISTRIBUTIONS, ENGINES, PACKAGE_MANAGERS
 from imagebuilder.recipe import rules
 
 
@@ -49,15 +48,6 @@ CmdlineWord = Annotated[
 Word = Annotated[str, StringConstraints(pattern=rules.WORD.whole)]
 Uri = Annotated[str, StringConstraints(pattern=rules.URI.whole)]
 VarValue = bool | int | str | list[str]
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Distribution: TypeAlias = str
-    EngineName: TypeAlias = str
-    PackageManagerName: TypeAlias = str
-else:  # depends on what is installed
-    Distribution, EngineName = Literal[DISTRIBUTIONS], Literal[ENGINES]
-    PackageManagerName = Literal[tuple(PACKAGE_MANAGERS)]
 
 
 class Model(BaseModel):

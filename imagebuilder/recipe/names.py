@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from imagebuilder.errors import InputError
 from imagebuilder.package_managers import DISTRIBUTIONS
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.model_words import Entry
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import KeyPath, load_document
 from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown
 from imagebuilder.recipe.rules import PACKAGE
-from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
 
 KEY = "package-names"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.package_managers import PackageManager, manager_of
+from imagebuilder.phrases import listing, quote
 from imagebuilder.recipe.engines import check_engine_programs
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.fields import render_fields
@@ -64,7 +65,6 @@ from imagebuilder.recipe.types import (
     TreeFile,
     User,
 )
-from imagebuilder.recipe.validate import listing, quote
 from imagebuilder.settings import Settings
 
 Consents = Mapping[str, ExpiredReleaseModel]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from imagebuilder.errors import Fault
 from imagebuilder.files import plain_file, read_plain
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.plain import is_special
 from imagebuilder.recipe.model import OverlayFile
 from imagebuilder.recipe.positions import Document, KeyPath
 from imagebuilder.recipe.render import Scope
-from imagebuilder.recipe.validate import quote, suggest
 
 MOST_PROGRAM = 1 << 20  # bytes; Python's tree of it takes a hundred times as much
 

@@ -13,7 +13,7 @@ from math import inf
 
 from imagebuilder.apart import run_apart
 from imagebuilder.errors import WorkError
-from imagebuilder.recipe.validate import quote
+from imagebuilder.phrases import quote
 
 CPU_SECONDS = 5
 MOST_WAYS = 1_000_000

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.plain import is_special
 from imagebuilder.recipe.keys import certificate_problem
 from imagebuilder.recipe.model import SiteSourceModel
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import Document, KeyPath, Yaml, load_document
 from imagebuilder.recipe.read import OVERLAY_FILE, LoadedSite
-from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
 
 

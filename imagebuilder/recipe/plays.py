@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ruamel.yaml.events import AliasEvent, Event, MappingEndEvent, ScalarEvent
 
+from imagebuilder.phrases import quote
 from imagebuilder.recipe.positions import (
     Builder,
     KeyPath,
@@ -21,7 +22,6 @@ from imagebuilder.recipe.positions import (
     read_content,
     read_value,
 )
-from imagebuilder.recipe.validate import quote
 
 MERGE = "<<"
 MOST_DIGITS = 4300  # of a number that Python reads

@@ -11,12 +11,13 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.model import BaseFile, OverlayFile, RecipeFile, SiteFile
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import Document, Origin, load_document
 from imagebuilder.recipe.resolve import Merged, RecipeLink
 from imagebuilder.recipe.rules import MOST_EXTENDED
-from imagebuilder.recipe.validate import parse_model, quote, suggest
+from imagebuilder.recipe.validate import parse_model
 from imagebuilder.settings import Settings
 
 ModelT = TypeVar("ModelT", bound=BaseModel)

@@ -16,6 +16,7 @@ from jinja2 import nodes
 from imagebuilder.decode import parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.process import run
 from imagebuilder.recipe.model_words import Entry
 from imagebuilder.recipe.positions import Document, KeyPath, Origin
@@ -30,7 +31,6 @@ from imagebuilder.recipe.template import (
     evaluate,
     is_cheap,
 )
-from imagebuilder.recipe.validate import quote, suggest
 
 # Names that templates have besides the vars; no overlay may declare them.
 BASE_NAMES = ("suite", "distribution", "architecture")

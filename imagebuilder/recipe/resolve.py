@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.errors import Fault
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.model import BootModel, RecipeFile
 from imagebuilder.recipe.model_hardware import HardwareModel
 from imagebuilder.recipe.model_words import VarValue
 from imagebuilder.recipe.positions import Document, Origin
 from imagebuilder.recipe.types import Boot
-from imagebuilder.recipe.validate import quote, suggest
 
 
 @dataclass(frozen=True)

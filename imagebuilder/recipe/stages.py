@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from imagebuilder.digest import Json, digest_of_file
+from imagebuilder.phrases import listing, quote
 from imagebuilder.plain import is_special
 from imagebuilder.recipe.model_stages import (
     AnsibleModel,
@@ -23,7 +24,6 @@ from imagebuilder.recipe.project import digests_of_project, find_problem_of, pro
 from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.rules import ANSIBLE_GROUP, LINE, PACKAGE, TARGET
 from imagebuilder.recipe.types import Build, Playbook, PythonEnv, Script
-from imagebuilder.recipe.validate import listing, quote
 
 # Where the wheels of a build lie in its tree.
 BUILD_WHEELS = "/opt/imagebuilder/wheels"

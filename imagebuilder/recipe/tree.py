@@ -16,11 +16,11 @@ from imagebuilder.errors import Fault
 from imagebuilder.files import read_plain
 from imagebuilder.folders import entries_below
 from imagebuilder.limited import MOST_MAPPED
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.model import FileRule
 from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown
 from imagebuilder.recipe.rules import Rule
 from imagebuilder.recipe.types import TreeFile
-from imagebuilder.recipe.validate import quote, suggest
 
 TEMPLATE_SUFFIX = ".j2"
 MOST_TEMPLATE = 4 << 20  # bytes; what is rendered of it has a limit of its own

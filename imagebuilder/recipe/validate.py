@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, TypeVar, Union, get_args, get_origin
@@ -13,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from imagebuilder.errors import Fault
-from imagebuilder.recipe.model import OverlayFile, RecipeFile, SiteFile
+from imagebuilder.phrases import listing, quote, suggest
 from imagebuilder.recipe.positions import Document, KeyPath, Yaml
 from imagebuilder.recipe.rules import RULES
 
@@ -31,13 +29,6 @@ EXPECTED: Mapping[str, str] = {
 }
 # The description of each pattern in a model.
 ALLOWED: Mapping[str, str] = {rule.whole: rule.what for rule in RULES}
-# The files for which a key may be meant, and how a hint names them.
-PLACES: Mapping[type[BaseModel], str] = {
-    OverlayFile: "overlays/NAME/overlay.yaml of an overlay that the recipe lists",
-    RecipeFile: "the recipe, recipes/PROFILE.yaml",
-    SiteFile: "the site file, ~/.config/imagebuilder/site.yaml",
-}
-LISTED = 12  # most known names listed in a hint; more would bury it
 
 
 def parse_model(
@@ -172,7 +163,15 @@ def find_place(model: type[BaseModel], key: str) -> str:
         parts = annotations_at(field.annotation, ())
         if any(isinstance(part, type) and key in known_keys(part, ()) for part in parts):
             found.append(f"below {quote(field.alias or name)}")
-    for other, place in PLACES.items() if model in PLACES else ():
+    # A command that reads a correct nodes.yaml does without these models: a tenth of a second.
+    from imagebuilder.recipe.model import OverlayFile, RecipeFile, SiteFile
+
+    places: Mapping[type[BaseModel], str] = {
+        OverlayFile: "overlays/NAME/overlay.yaml of an overlay that the recipe lists",
+        RecipeFile: "the recipe, recipes/PROFILE.yaml",
+        SiteFile: "the site file, ~/.config/imagebuilder/site.yaml",
+    }
+    for other, place in places.items() if model in places else ():
         if key in known_keys(other, ()):
             found.append(f"into {place}")
     return f"write it {', or '.join(found)}" if found else ""
@@ -207,27 +206,3 @@ def annotations_at(annotation: object, path: KeyPath) -> list[object]:
             if (field.alias or name) == path[0]:
                 return annotations_at(field.annotation, path[1:])
     return []
-
-
-def suggest(name: str, known: Iterable[str], *, closest: bool = False) -> str:
-    """A hint for a name that is not in `known`; with `closest` never the whole list."""
-    names = sorted(known)
-    spelled = name.lower().replace("_", "-")
-    near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
-        spelled, names, n=1
-    )
-    if near:
-        return f"did you mean {quote(near[0])}?"
-    if closest or not names or len(names) > LISTED:
-        return ""
-    return f"known: {', '.join(names)}"
-
-
-def listing(names: Iterable[str]) -> str:
-    """Names for a message: `"a", "b"`."""
-    return ", ".join(quote(name) for name in names)
-
-
-def quote(text: str) -> str:
-    """`text` in double quotes, on one line, cut where it is long."""
-    return json.dumps(text if len(text) <= 80 else text[:79] + "…", ensure_ascii=False)

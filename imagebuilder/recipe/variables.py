@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.errors import Fault
+from imagebuilder.phrases import listing, quote, suggest
 from imagebuilder.recipe.keys import KEYS_VAR, ssh_key_problem
 from imagebuilder.recipe.model import VarModel
 from imagebuilder.recipe.model_words import VarValue
@@ -15,7 +16,7 @@ from imagebuilder.recipe.patterns import pattern_problem
 from imagebuilder.recipe.positions import Origin
 from imagebuilder.recipe.render import RESERVED
 from imagebuilder.recipe.resolve import Merged, VarSetting
-from imagebuilder.recipe.validate import found_words, listing, quote, suggest
+from imagebuilder.recipe.validate import found_words
 
 PYTHON_TYPES: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool, "list": list}
 TYPE_WORDS: Mapping[str, str] = {

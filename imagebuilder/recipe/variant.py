@@ -13,9 +13,9 @@ from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.package_managers import ENGINES
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.read import shown_path
 from imagebuilder.recipe.rules import NAME
-from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
 
 LISTED = "imagebuilder profiles lists all profiles"

@@ -30,9 +30,9 @@ from imagebuilder.files import (
 )
 from imagebuilder.folders import date_last, matching, paths_below
 from imagebuilder.locks import file_lock
+from imagebuilder.phrases import suggest
 from imagebuilder.plain import check_plain
 from imagebuilder.process import Word, run
-from imagebuilder.recipe.validate import suggest
 from imagebuilder.rights import check_enterable
 from imagebuilder.store.objects import read_commit, read_folder
 from imagebuilder.store.plain import check_objects, check_top
