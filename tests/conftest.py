@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import os
 import shutil
 import signal
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ import pytest
 from imagebuilder.process import run
 from imagebuilder.sandbox.mounts import check, libc, mount
 from tests.boot_slots import BootSlots
+from tests.once import made_once
 from tests.sampling import EVERY, find_sample
 from tests.workshop import (
     CHECKOUT,
@@ -143,23 +142,22 @@ def _mounts_of_its_own() -> None:
 def workshop(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Workshop:
     """The shipped recipes with `generic` built from the host's mirror.
 
-    One worker builds it, the others wait and copy it: each has a state of its own.
+    One worker builds it, the others copy it: each has a state of its own.
     """
-    mine = tmp_path_factory.mktemp("workshop")
     if not hasattr(request.config, "workerinput"):
-        return built(mine)
-    shared = tmp_path_factory.getbasetemp().parent / "workshop"
-    with alone(shared.with_suffix(".lock")):
-        if not (shared / "complete").exists():
-            shared.mkdir()
-            state = built(shared).state
-            for name in ("debs", "wheels"):  # the pool has links to them
-                shutil.rmtree(state / name)
-            (shared / "complete").touch()
+        return built(tmp_path_factory.mktemp("workshop"))
+    shared = made_once(tmp_path_factory, request.config, "workshop", build_to_copy)
+    mine = tmp_path_factory.mktemp("workshop")
     parts = [shared / name for name in ("project", "state", "site.yaml", "key", "key.pub")]
     run(["cp", "--archive", "--reflink=auto", *parts, mine])
     link_packages(find_pool() or shared / "pool", mine / "state")
     return workshop_at(mine, pool=shared / "pool")
+
+
+def build_to_copy(top: Path) -> None:
+    state = built(top).state
+    for name in ("debs", "wheels"):  # the pool has links to them
+        shutil.rmtree(state / name)
 
 
 def built(top: Path) -> Workshop:
@@ -168,14 +166,3 @@ def built(top: Path) -> Workshop:
     made("build", "generic")
     link_packages(made.state, find_pool() or top / "pool")
     return made
-
-
-@contextmanager
-def alone(lock: Path) -> Iterator[None]:
-    """Keep the other workers out until the end of the block."""
-    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `make test` does with a sample, and `make test-all` whole.
 
-IMAGEBUILDER_TEST_ALL=1, which `make test-all` sets, is the whole.  IMAGEBUILDER_TEST_EVERY=4 runs
-every fourth test of each file: what the same tests say on another system is known by few of them.
+IMAGEBUILDER_TEST_ALL=1, which `make test-all` sets, is the whole.  IMAGEBUILDER_TEST_EVERY=8 runs
+every eighth test of each file: what the same tests say on another system is known by few of them.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,12 @@ from tests.boot.lab import lab
 from tests.boot.node import Image
 from tests.boot.server import Published
 from tests.integration.changes import add_file, linked
+from tests.once import made_once
 from tests.workshop import Workshop
 
 # What tells the new version of `generic` from the old one.
 NEWS = "etc/laboratory-news"
+VERSIONS = "versions.json"
 UNTESTED = ("--untested", "the boot is the affair of this very test")
 
 
@@ -32,23 +35,29 @@ def image(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Image
 
 
 @pytest.fixture(scope="session")
-def published(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Published:
+def published(
+    workshop: Workshop, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Published:
     """Two versions of `generic` in a netboot tree: the first is stable, the second candidate.
 
-    The first one can be had over HTTP too.
+    The first one can be had over HTTP too.  All workers have the same tree, and copy it by links.
     """
-    top = tmp_path_factory.mktemp("published")
-    tree = top / "tree"
+    make = partial(publish_two, workshop)
+    top = made_once(tmp_path_factory, request.config, "published", make)
+    return Published(top / "tree", *json.loads((top / VERSIONS).read_text()))
+
+
+def publish_two(workshop: Workshop, top: Path) -> None:
     changed = linked(workshop, top / "changed")  # the others see one image of `generic`
-    add_file(changed.project, "netboot", NEWS, "something new\n")
-    there = os.fspath(tree)
+    add_file(changed.project, "llama-cpp", NEWS, "something new\n")
+    there = os.fspath(top / "tree")
     old = json.loads(workshop("build", "generic", "--json").stdout)["image"]
     workshop("publish", "--format", "squashfs", old, IMAGEBUILDER_TREE=there)
     workshop("promote", "generic", *UNTESTED, IMAGEBUILDER_TREE=there)
     new = json.loads(changed("build", "generic", "--json").stdout)["image"]
     changed("publish", new, IMAGEBUILDER_TREE=there)
-    old, new = (image.partition("@")[2] for image in (old, new))
-    return Published(tree, old, new)
+    versions = [image.partition("@")[2] for image in (old, new)]
+    (top / VERSIONS).write_text(json.dumps(versions))
 
 
 @contextlib.contextmanager

@@ -128,15 +128,14 @@ def test_a_lease_in_the_tree_ends_the_test_at_once_and_the_gate_stays_shut(
 ) -> None:
     changed = linked(workshop, tmp_path / "changed")
     there = os.fspath(tree)
-    add_file(
-        changed.project, "netboot", "var/lib/NetworkManager/eth0.lease", "ADDRESS=10.0.0.7\n", 0o644
-    )
+    lease = "var/lib/NetworkManager/eth0.lease"
+    add_file(changed.project, "llama-cpp", lease, "ADDRESS=10.0.0.7\n", 0o644)
     image = json.loads(changed("build", "generic", "--json").stdout)["image"]
     changed("publish", image, IMAGEBUILDER_TREE=there)
     done = changed("test", "generic", check=False, IMAGEBUILDER_TREE=there)
     assert done.status == 1
     assert "FAILED in stage static" in done.stdout
-    assert "/var/lib/NetworkManager/eth0.lease" in done.stdout
+    assert f"/{lease}" in done.stdout
     refused = changed("promote", "generic", check=False, IMAGEBUILDER_TREE=there)
     assert refused.status == 1
     assert "the static checks failed" in refused.stderr

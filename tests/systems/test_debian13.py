@@ -17,7 +17,7 @@ COPY = "srv/imagebuilder.tar"
 # What a clone does not have.
 LEFT_OUT = (".git", ".venv", ".hypothesis", ".*_cache", "__pycache__", "*.egg-info", "minimal.lock")
 # Style, contract and types say the same on every system, and unit tests nearly so.
-CHECK = "make check unit" if ALL else "IMAGEBUILDER_TEST_EVERY=4 make host-dev unit UNIT_WORKERS=2"
+CHECK = "make check unit" if ALL else "IMAGEBUILDER_TEST_EVERY=8 make host-dev unit UNIT_WORKERS=1"
 SESSION = f"""
 mkdir imagebuilder
 cd imagebuilder
