@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command, get_group
 
 from imagebuilder.cli.context import Project, State, Verbose
@@ -94,13 +94,22 @@ def add_global(command: TyperCommand | TyperGroup) -> None:
 
 
 def show_type(param: object) -> None:
-    """Show in `--help` what an option takes in capitals, and nothing if it takes no value.
+    """Show in `--help` what an option takes in capitals, and nothing if it takes no value; and an
+    argument by its name in capitals alone.
 
     Newer versions of Typer show Python's names by themselves: `<bool>`, `<list[str]>`.
     """
+    if isinstance(param, TyperArgument):
+        param.metavar = param.metavar or (param.name or "").upper()
+        param.display_type_rich = no_type  # type: ignore[method-assign]
     if isinstance(param, TyperOption) and param.metavar is None:
         name = param.bare_type() if hasattr(param, "bare_type") else ""
         param.metavar = "" if param.is_flag else TAKEN.get(name)
+
+
+def no_type(ctx: object) -> None:
+    """For an argument, whose description says what it takes."""
+    del ctx
 
 
 def take_global(state: State = None, project: Project = None, verbose: Verbose = False) -> None:
