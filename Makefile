@@ -17,6 +17,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 # and machines: with two workers more than cores, the cores are still idle for a tenth of a run.
 BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 SHARED := -n $$(($$(nproc) + 2)) $(BY_FILE)
+ALL_TESTS := $(wildcard tests/unit tests/integration tests/faults tests/boot tests/systems)
 UNIT_WORKERS ?= $$(($$(nproc) * 2))
 # Unit tests make many small files: those of tests/unit/proof cost 7 s in the kernel on a disk, 2 s
 # in memory.  It needs 4 GB there, and to start programs.  A test that failed leaves its folder.
@@ -42,12 +43,12 @@ image: profile host bytecode ## Build an image: make image PROFILE=rx7600xt
 	@command -v imagebuilder >/dev/null || \
 	  echo 'To use imagebuilder in this shell: . $(BIN)/activate' >&2
 
-test: host-tests $(STAMP) bytecode style contract types ## Everything: lint, types, then unit, integration and boot tests
-	@$(AS_ROOT) $(PYTEST) $(SHARED) $(wildcard tests/unit tests/integration tests/faults tests/boot tests/systems)
+test: host-tests $(STAMP) bytecode style contract ## Everything: lint, types, unit, integration and boot tests
+	@$(call WITH_TYPES,$(AS_ROOT) $(PYTEST) $(SHARED) $(ALL_TESTS))
 
-test-all: host-tests $(STAMP) bytecode style contract types ## `make test` with nothing sampled: every fault booted, every kill (hours)
-	@$(AS_ROOT) env IMAGEBUILDER_TEST_ALL=1 IMAGEBUILDER_FAULTS=all \
-	  $(PYTEST) $(SHARED) $(wildcard tests/unit tests/integration tests/faults tests/boot tests/systems)
+test-all: host-tests $(STAMP) bytecode style contract ## `make test` with nothing sampled: every fault booted, every kill (hours)
+	@$(call WITH_TYPES,$(AS_ROOT) env IMAGEBUILDER_TEST_ALL=1 IMAGEBUILDER_FAULTS=all \
+	  $(PYTEST) $(SHARED) $(ALL_TESTS))
 
 check: host-dev $(STAMP) style contract ## The fast part of `make test`: no root, no network, no slow tests
 	@$(call WITH_TYPES,$(UNIT) -m 'not root and not slow')
