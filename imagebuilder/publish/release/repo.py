@@ -12,18 +12,21 @@ The checkout is hard links into this repository.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from imagebuilder.errors import WorkError
+from imagebuilder.errors import FullError, WorkError
 from imagebuilder.files import sync_filesystem
 from imagebuilder.folders import entries_below, matching
 from imagebuilder.process import run
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import ROOTS
+from imagebuilder.publish.space import HINT
+from imagebuilder.store.extent import Extent, measure
 from imagebuilder.store.objects import find_file, list_objects, object_path
 from imagebuilder.store.plain import DIRMETA
 from imagebuilder.store.repository import IMAGES, Store, make_store
@@ -34,6 +37,7 @@ from imagebuilder.untrusted import fit
 
 AT_ONCE = 1000  # names of objects on one command line
 MOST_SHOWN = 5  # damaged objects
+MOST_PATHS = 10_000_000  # of a commit: whoever verifies a root reads each of them
 ELSEWHERE = "--tree names another place"
 
 
@@ -180,8 +184,27 @@ def check_out(source: Store, commit: str, target: Path) -> None:
     """Check `commit` out as hard links.
 
     Empty files are copied: they are all one object, and ext4 allows 65,000 links to an inode.
+    Raises FullError before the disk is full, and WorkError for more paths than any root has.
     """
+    check_extent(measure(source.path, commit), commit, target.parent)
     source.ostree("checkout", "--require-hardlinks", "--force-copy-zerosized", commit, target)
+
+
+def check_extent(extent: Extent, commit: str, place: Path) -> None:
+    """Raise FullError or WorkError unless this commit can be checked out in the folder `place`."""
+    if extent.paths > MOST_PATHS:
+        raise WorkError(
+            f"commit {commit[:12]} has more than {MOST_PATHS} files and folders",
+            hint="build the image again; nothing was published",
+        )
+    disk = os.statvfs(place)
+    few = disk.f_files and extent.paths > disk.f_favail
+    if few or extent.size > disk.f_bavail * disk.f_frsize:
+        raise FullError(
+            f"no space left for the {extent.paths} files and folders of commit {commit[:12]}",
+            where=os.fspath(place),
+            hint=HINT,
+        )
 
 
 def bring_root(
@@ -189,8 +212,8 @@ def bring_root(
 ) -> None:
     """Pull both commits into the tree's repository and check the root out at `work`/root.
 
-    Raises WorkError if its files have more than `most` bytes: some object was in the tree already
-    and is damaged.
+    Raises WorkError if its files have more than `most` bytes, or more than the disk: some object
+    was in the tree already and is damaged, or nobody could read them all.
     """
     bring(source, tree, release, commits, work)
     check_out(Store(tree.repo), commits.root, work / "root")
@@ -198,7 +221,8 @@ def bring_root(
 
 
 def check_sizes(root: Path, release: ReleaseName, most: int) -> None:
-    """Raise WorkError if the files of a root have more than `most` bytes together."""
+    """Raise WorkError if the files of a root have more than `most` bytes, or than the disk."""
+    most = min(most, shutil.disk_usage(root).total)
     total, largest = 0, (0, "")
     for entry in entries_below(root):
         if entry.is_file(follow_symlinks=False):

@@ -15,8 +15,10 @@ from imagebuilder.errors import InputError, WorkError
 from imagebuilder.files import plain_file
 from imagebuilder.image.types import Image
 from imagebuilder.limited import MOST_READ
+from imagebuilder.lock.storage import check_free
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import MANIFEST, SCRIPT, SUMS, read_sums, render_sums
+from imagebuilder.publish.space import HINT
 from imagebuilder.share import SHARE
 from imagebuilder.templates import templates
 from imagebuilder.tree import Tree
@@ -81,7 +83,8 @@ def stage_files(
 def copy_file(source: Path, target: Path, image: Image) -> None:
     """Copy a file of an image.
 
-    Raises InputError for a link, which would lead out of the image, and WorkError for another size.
+    Raises InputError for a link, which would lead out of the image, WorkError for another size, and
+    FullError before the disk is full: the copy of a file of holes has none.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -100,6 +103,7 @@ def copy_file(source: Path, target: Path, image: Image) -> None:
                 where=image.name,
                 hint="run imagebuilder fsck, with --tree too; nothing was published",
             )
+        check_free(target.parent, size, f"for {source.name} of {image.name}", HINT)
         new = stack.enter_context(target.open("wb"))
         shutil.copyfileobj(own, new, CHUNK)
 

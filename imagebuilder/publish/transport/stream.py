@@ -34,7 +34,8 @@ MOST_META = 128 << 20  # bytes of an object that is no file (OSTREE_MAX_METADATA
 TAR_MEMORY = 1 << 30  # bytes of address space, and as much for zstd
 SLOW_S = 300.0  # of waiting for LEAST bytes: nothing is removed from either side meanwhile
 LEAST = 1 << 20
-LEAST_FREE = 200_000_000  # bytes that a sender leaves to others who use the disk
+# What a sender leaves to others who use the disk: bytes, and inodes, which empty files take too.
+LEAST_FREE, LEAST_INODES = 200_000_000, 10_000
 PUBLISH_S = 7200.0  # for what the other side does when it has everything
 OBJECT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}\.(file|dirtree|dirmeta|commit)")
 
@@ -239,7 +240,9 @@ class Incoming:
         if self.other.is_slow:
             what = f"the sender has sent less than {LEAST >> 10} KiB in {SLOW_S:g} s"
             raise WorkError(what)
-        if shutil.disk_usage(self.folder).free < LEAST_FREE:
+        disk = os.statvfs(self.folder)
+        few = disk.f_files and disk.f_favail < LEAST_INODES  # btrfs counts none
+        if few or disk.f_bavail * disk.f_frsize < LEAST_FREE:
             raise full_disk(self.folder)
 
 
