@@ -19,6 +19,7 @@ CASPER, DEBIAN_LIVE = "casper", "debian-live"
 # ECMA-119: the primary volume descriptor is sector 16; 8.4 names the offsets in it.
 SECTOR = 2048
 DESCRIPTOR = 16 * SECTOR
+LIST_S = 120.0  # for the names in an ISO: distributions' have thousands, read within a second
 GET_ISO = "download the ISO again and compare its sha256 with the distribution's published one"
 WANTED = (
     "Ubuntu's live ISOs have casper/vmlinuz and casper/initrd, Debian's have live/vmlinuz, "
@@ -83,11 +84,15 @@ def read_descriptor(path: Path) -> tuple[str, int]:
 
 
 def list_files(path: Path) -> tuple[str, ...]:
-    """The absolute paths in the ISO, two levels deep."""
-    done = run([*xorriso(path), "-find", "/", "-maxdepth", "2"], check=False)
-    if done.status != 0:
+    """The absolute paths in the ISO, two levels deep.
+
+    xorriso reads all folders first, for ever if one is in itself.
+    """
+    done = run([*xorriso(path), "-find", "/", "-maxdepth", "2"], seconds=LIST_S, check=False)
+    if done.late or done.status != 0:
+        why = f"not within {LIST_S:g} s" if done.late else last_complaint(done.stderr)
         raise InputError(
-            f"cannot be read as an ISO image: {last_complaint(done.stderr)}",
+            f"cannot be read as an ISO image: {why}",
             where=os.fspath(path),
             hint=GET_ISO,
         )

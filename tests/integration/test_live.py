@@ -47,6 +47,16 @@ def make_iso(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
+def loop_folder(iso: Path, name: bytes) -> None:
+    """Have a folder in the top folder of an ISO be that top folder (ECMA-119, 8.4 and 9.1)."""
+    content = bytearray(iso.read_bytes())
+    where = content[16 * 2048 + 158 : 16 * 2048 + 166]  # both orders of bytes
+    top = int.from_bytes(where[:4], "little") * 2048
+    record = content.index(bytes([len(name)]) + name, top, top + 2048) - 32
+    content[record + 2 : record + 10] = where
+    iso.write_bytes(content)
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
     """An empty netboot tree."""
@@ -289,3 +299,14 @@ def test_who_may_write_an_iso_cannot_change_what_nodes_boot(
     served = add_live(tree, iso, ui, keys=KEYS).folder / "ubuntu.iso"
     assert served.samefile(iso) is linked
     assert (served.stat().st_uid, served.stat().st_mode & 0o777) == (0, 0o644)
+
+
+def test_an_iso_with_a_folder_in_itself_is_refused_in_time(
+    tree: Tree, tmp_path: Path, ui: Ui, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_iso(tmp_path / "loop.iso", CASPER)
+    loop_folder(path, b"CASPER")
+    monkeypatch.setattr("imagebuilder.live.iso.LIST_S", 1.0)
+    with pytest.raises(InputError, match="cannot be read as an ISO image: not within 1 s"):
+        add_live(tree, path, ui, keys=KEYS)
+    assert list((tree.path / "work").iterdir()) == []
