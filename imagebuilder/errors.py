@@ -8,6 +8,18 @@ from dataclasses import dataclass
 from typing import Self
 
 
+def one_line(text: str) -> str:
+    r"""`text` with everything that is not printable escaped as in Python, such as `\n` or `\x1b`.
+
+    The name of a file may have any characters: one with a newline could add an error or a hint of
+    its own.
+    """
+    if text.isprintable():
+        return text
+    parts = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(parts)
+
+
 @dataclass(frozen=True)
 class Fault:
     """One thing that is wrong: where it is, what it is, and what the person can do next."""
@@ -17,7 +29,7 @@ class Fault:
     hint: str = ""
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.what}" if self.where else self.what
+        text = f"{one_line(self.where)}: {self.what}" if self.where else self.what
         return f"{text}\n  hint: {self.hint}" if self.hint else text
 
 

