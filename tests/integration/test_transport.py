@@ -15,9 +15,12 @@ import pytest
 
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.image.types import read_image
+from imagebuilder.locks import is_locked
+from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.publish import publish
 from imagebuilder.publish.release.content import check_release
 from imagebuilder.publish.release.repo import verify_objects
+from imagebuilder.publish.removal import Caution, unpublish
 from imagebuilder.publish.transport.local import LocalTree
 from imagebuilder.publish.transport.protocol import (
     PREFIX,
@@ -250,6 +253,41 @@ def test_no_release_shares_what_was_cut_off(
         with pytest.raises(WorkError, match=r"the repository of the tree is damaged\n.*\n.*repair"):
             builder.send(place, 1)
     assert content(tree.path / "channels") == before
+
+
+def test_who_sends_for_ever_keeps_nobody_from_removing_releases(
+    builder: Builder, tmp_path: Path
+) -> None:
+    place, gc = LocalTree(Tree(tmp_path / "disk")), Tree(tmp_path / "disk").lock("gc")
+    image, ui = builder.images[0], Ui(io.StringIO())
+    root = read_image(builder.store, image).root.commit
+    with place.arrival(image, Order(CANDIDATE), ui) as arrival:
+        arrival.send(builder.store, sorted(find_objects(builder.store, [image.commit, root])))
+        assert not is_locked(gc, shared=True)
+        arrival.verify()
+        assert is_locked(gc, shared=True), "no removal takes the objects that have no release yet"
+        arrival.activate()
+    assert not is_locked(gc, shared=True)
+
+
+def test_what_was_removed_while_more_arrived_is_missed(builder: Builder, tmp_path: Path) -> None:
+    tree, ui = Tree(tmp_path / "disk"), Ui(io.StringIO())
+    place = LocalTree(tree)
+    builder.send(place, 0)
+    old, new = (
+        find_objects(builder.store, [each.commit, read_image(builder.store, each).root.commit])
+        for each in builder.images
+    )
+    with place.arrival(builder.images[1], Order(CANDIDATE), ui) as arrival:
+        arrival.send(builder.store, sorted(new - old))
+        shutil.rmtree(tree.path / "channels")
+        unpublish(tree, builder.images[0].name, ui, Caution(boot_minutes=0, strangers=True))
+        with pytest.raises(WorkError, match="nothing was published"):
+            arrival.verify()
+    assert find_releases(tree) == []
+    assert list((tree.path / "work").iterdir()) == []
+    builder.send(place, 1)
+    check_release(tree, builder.images[1].release, full=True)
 
 
 def test_a_place_without_boot_tests_has_no_tested_release(builder: Builder, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import re
 import shutil
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from typing import IO
@@ -55,7 +55,11 @@ SIZE = 3  # after mode, owner and group in a line of ostree ls
 
 @dataclass(frozen=True)
 class LocalArrival:
-    """An image that is received in `scratch` for the repository of a tree."""
+    """An image that is received in `scratch` for the repository of a tree.
+
+    Releases may be removed until verify(), from where on `stack` keeps them: a sender that never
+    ends keeps nobody from changing the tree.
+    """
 
     tree: Tree
     image: ImageRef
@@ -63,6 +67,7 @@ class LocalArrival:
     repo: Store
     scratch: Store
     ui: Ui
+    stack: ExitStack
 
     def send(self, source: Store, objects: Sequence[str]) -> int:
         """Copy these objects."""
@@ -76,7 +81,12 @@ class LocalArrival:
             unpack_objects(stream, self.scratch.path / "objects")
 
     def verify(self) -> None:
-        """Verify every object, then give them to the tree's repository."""
+        """Verify every object, then give them to the tree's repository.
+
+        Raises WorkError for one that is damaged or missing: a removal may have taken those that the
+        sender saw in the tree.
+        """
+        self.stack.enter_context(changing(self.tree, self.ui))
         try:
             with self.ui.step("verify"):
                 verify_objects(self.scratch, objects_in(self.scratch.path))
@@ -147,10 +157,10 @@ class LocalTree:
         if not order.untested:
             pass_gate(tree, image.release, ui, channel=order.channel)
         try:
-            with changing(tree, ui), workplace(tree.path, new_id("receive")) as place:
+            with workplace(tree.path, new_id("receive")) as place, ExitStack() as stack:
                 repo = open_repo(tree)
                 scratch = make_scratch(repo, place / "repo")
-                yield LocalArrival(tree, image, order, repo, scratch, ui)
+                yield LocalArrival(tree, image, order, repo, scratch, ui, stack)
         except HostError:
             drop_leftovers(tree)
             raise

@@ -32,7 +32,7 @@ DECOMPRESS = "--use-compress-program=zstd --quiet"
 CHUNK = 1 << 20
 MOST_META = 128 << 20  # bytes of an object that is no file (OSTREE_MAX_METADATA_SIZE)
 TAR_MEMORY = 1 << 30  # bytes of address space, and as much for zstd
-SLOW_S = 300.0  # of waiting for LEAST bytes: nothing is removed from either side meanwhile
+SLOW_S = 300.0  # of waiting for LEAST bytes: nothing is removed from the sender's side meanwhile
 LEAST = 1 << 20
 # What a sender leaves to others who use the disk: bytes, and inodes, which empty files take too.
 LEAST_FREE, LEAST_INODES = 200_000_000, 10_000
