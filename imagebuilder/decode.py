@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ else:  # pydantic does not resolve a type that contains itself
 # A manifest of 3,000 packages has 1 MB and 8 levels.
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 64
+# Of 64 MiB: a value in memory takes 30 times its place in the text.  A manifest of 3,000 packages
+# has some 30,000; the most are names of objects, which one machine tells another.
+MOST_VALUES, FEW_VALUES = 4_000_000, 500_000
+# Linear: one without an end extends to the end.
+STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
 END_OF_TIME = 253_402_300_800  # the year 10000, in seconds since 1970: no date is that late
 DIGITS = 3  # of seconds: a millisecond is more than any clock here is worth
 # Faults of a value that pydantic says in the words of Python.
@@ -107,17 +113,24 @@ class JsonObject(dict[str, Json]):
 
 
 def parse_json(
-    content: bytes | str, where: str, *, hint: str = DAMAGED, whole: bool = False
+    content: bytes | str,
+    where: str,
+    *,
+    hint: str = DAMAGED,
+    whole: bool = False,
+    most: int = MOST_VALUES,
 ) -> Json:
-    """The value in `content`; `where` names it in errors.  Raises InputError.
+    """The value in `content`, of at most `most` values; `where` names it in errors.
 
-    With `whole`, the value is built from objects that raise InputError for a missing key.
+    With `whole`, the value is built from objects that raise InputError for a missing key.  Raises
+    InputError.
     """
     hook = (lambda value: JsonObject(value, where, hint)) if whole else None
     if len(content) > MAX_BYTES:
         raise InputError(f"is larger than {MAX_BYTES >> 20} MiB", where=where, hint=hint)
     try:
         text = content.decode("utf-8") if isinstance(content, bytes) else content
+        check_values(text, most)
         value = json.loads(
             text, parse_constant=refuse_constant, parse_float=parse_float, object_hook=hook
         )
@@ -136,6 +149,18 @@ def parse_json(
         said = str(error) if str(error).startswith("holds") else "holds a number that is too large"
         raise InputError(f"is damaged: it {said}", where=where, hint=hint) from error
     return cast("Json", value)
+
+
+def check_values(text: str, most: int) -> None:
+    """Raise ValueError for a text with more than `most` values, before they are made.
+
+    Lists and objects count twice, and take as much memory.
+    """
+    if len(text) <= most:
+        return
+    bare = STRING.sub("", text)
+    if sum(map(bare.count, ",[{")) > most:
+        raise ValueError(f"holds more than {most} values")
 
 
 def refuse_constant(name: str) -> Json:
@@ -168,10 +193,15 @@ def check_depth(value: object) -> None:
 
 
 def parse_object(
-    content: bytes | str, where: str, *, hint: str = DAMAGED, whole: bool = False
+    content: bytes | str,
+    where: str,
+    *,
+    hint: str = DAMAGED,
+    whole: bool = False,
+    most: int = MOST_VALUES,
 ) -> dict[str, Json]:
     """The JSON object in `content`.  Raises InputError as parse_json() and for other values."""
-    value = parse_json(content, where, hint=hint, whole=whole)
+    value = parse_json(content, where, hint=hint, whole=whole, most=most)
     if not isinstance(value, dict):
         raise InputError("is not a JSON object", where=where, hint=hint)
     return value

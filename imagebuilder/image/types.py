@@ -20,6 +20,7 @@ from pydantic import Field, JsonValue, StringConstraints
 
 from imagebuilder.bootfiles import BOOT_FILES, KERNEL
 from imagebuilder.decode import (
+    FEW_VALUES,
     Amount,
     Epoch,
     JsonFile,
@@ -307,7 +308,7 @@ def encode_image(image: Image) -> str:
 
 def decode_image(content: bytes | str, where: str) -> Image:
     """The image with this manifest.  Raises InputError."""
-    return MANIFEST.decode(parse_json(content, where, hint=HINT), where)
+    return MANIFEST.decode(parse_json(content, where, hint=HINT, most=FEW_VALUES), where)
 
 
 def load_image(folder: Path) -> Image:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,26 @@ def test_a_large_file_is_not_decoded(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "f.json").write_text("[" + "1," * 100 + "1]")
     with pytest.raises(InputError, match="larger than"):
         read_object(tmp_path / "f.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "many"), [("1," * 99 + "1", 100), ("{}," * 99 + "{}", 200), ("[[]]," * 49 + "[]", 149)]
+)
+def test_many_values_are_not_made(text: str, many: int) -> None:
+    """Each takes 30 times its place in the text; one with others in it counts twice."""
+    assert parse_json(f"[{text}]", "f", most=many) is not None
+    with pytest.raises(InputError, match=f"is damaged: it holds more than {many - 1} values"):
+        parse_json(f"[{text}]", "f", most=many - 1)
+
+
+@pytest.mark.parametrize("text", ["[,{" * 1000, "\\" * 1000, "[{" * 500 + '"' + ",[" * 500])
+def test_the_text_of_a_value_is_no_values(text: str) -> None:
+    assert parse_json(json.dumps({"a": text}), "f", most=2) == {"a": text}
+
+
+def test_a_text_without_an_end_is_looked_at_once() -> None:
+    with pytest.raises(InputError, match="Unterminated string"):
+        parse_json('"' + r"\"" * 2_000_000, "f", most=2)
 
 
 def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path) -> None:

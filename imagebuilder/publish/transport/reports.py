@@ -19,7 +19,7 @@ from typing import IO, Annotated
 
 from pydantic import AfterValidator
 
-from imagebuilder.decode import MAX_BYTES, decode_box, parse_object
+from imagebuilder.decode import FEW_VALUES, MAX_BYTES, decode_box, parse_object
 from imagebuilder.errors import InputError
 from imagebuilder.publish.channel.standing import judge
 from imagebuilder.publish.find import changing, find_release
@@ -104,7 +104,8 @@ def take_reports(tree: Tree, name: str, stream: IO[bytes], ui: Ui) -> KeptReport
     with changing(tree, ui):
         release = find_release(tree, name)
         for line in lines:
-            carried = decode_box(Carried, parse_object(line, "report"), "report")
+            told = parse_object(line, "report", most=FEW_VALUES)
+            carried = decode_box(Carried, told, "report")
             report = REPORT.decode(carried.report, "report")
             if why := find_objection(tree, release, report, carried.logs):
                 refused.append(f"rejected boot test {report.id!r}: {why}")

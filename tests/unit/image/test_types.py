@@ -202,3 +202,10 @@ def test_no_text_of_a_manifest_changes_a_terminal(changed: Mapping[str, Any]) ->
     """It may come from another builder."""
     with pytest.raises(InputError, match="should match pattern"):
         decode_image(encode_image(replace(IMAGE, **changed)), "manifest.json")
+
+
+def test_a_manifest_takes_no_more_memory_than_it_needs() -> None:
+    """Whoever lists releases has all of their manifests in memory."""
+    layer = {"title": "t", "digest": "d", "size": 1, "files": 1, "inputs": {"a": [{}] * 600_000}}
+    with pytest.raises(InputError, match="it holds more than 500000 values"):
+        decode_image(json.dumps({**MANIFEST, "layers": [layer]}), "manifest.json")
