@@ -7,6 +7,8 @@ small objects, and more paths than any disk takes.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,23 +33,39 @@ def measure(repo: Path, commit: str) -> Extent:
     """The extent of a commit.  Raises DamagedObjectError."""
     top, _ = read_commit(repo, commit)
     known: dict[str, Extent] = {}
-    todo = [(top, read_folder(repo, top))]
+    begun: dict[str, Measured] = {}  # the folders above the one that is read
+    todo = [top]
     while todo:
-        tree, folder = todo[-1]
-        if lacking := {below for below, _ in folder.folders.values()} - known.keys():
-            todo += [(below, read_folder(repo, below)) for below in lacking]
+        tree = todo[-1]
+        if tree not in known and tree not in begun:
+            begun[tree] = look(read_folder(repo, tree))
+            todo += begun[tree].below.keys() - known.keys()
             continue
-        known[tree] = add(folder, known)
         todo.pop()
+        if tree not in known:
+            known[tree] = add(begun.pop(tree), known)
     return known[top]
 
 
-def add(folder: Folder, known: dict[str, Extent]) -> Extent:
-    """The extent of a folder from those of the folders in it."""
+@dataclass(frozen=True)
+class Measured:
+    """A folder alone, and how often each folder is in it."""
+
+    own: Extent
+    below: Counter[str]
+
+
+def look(folder: Folder) -> Measured:
     names = [*folder.files, *folder.folders]
-    below = [known[tree] for tree, _ in folder.folders.values()]
     size = max(BLOCK, sum(len(name) + ENTRY for name in names))
+    below = Counter(tree for tree, _ in folder.folders.values())
+    return Measured(Extent(1 + len(folder.files), size), below)
+
+
+def add(measured: Measured, known: Mapping[str, Extent]) -> Extent:
+    """The extent of a folder from those of the folders in it."""
+    own, below = measured.own, [(known[tree], times) for tree, times in measured.below.items()]
     return Extent(
-        1 + len(folder.files) + sum(each.paths for each in below),
-        size + sum(each.size for each in below),
+        own.paths + sum(each.paths * times for each, times in below),
+        own.size + sum(each.size * times for each, times in below),
     )
