@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import FullError, WorkError
+from imagebuilder.errors import FullError, InputError, WorkError
 from imagebuilder.process import run
 from imagebuilder.publish.release import repo
 from imagebuilder.publish.transport import stream
@@ -252,3 +252,25 @@ def test_a_root_of_many_files_is_no_bomb(builder: Store, files: Path, tmp_path: 
     take(tmp_path / "tree", builder, image, objects_of(builder, image))
     assert (tmp_path / "tree/roots/small/1/etc/os-release").read_text() == "ID=tiny\n"
     assert repo.MOST_PATHS > 5_000_000, "the largest roots have two million"
+
+
+def test_what_becomes_no_release_leaves_nothing_on_the_disk(
+    builder: Store, files: Path, tmp_path: Path
+) -> None:
+    run(["cp", "--archive", files, tmp_path / "other"])
+    tree = tmp_path / "tree"
+    image = with_root(builder, files, root_of(files))
+    take(tree, builder, image, objects_of(builder, image))
+    before = list_names(tree)
+    root = make_root(tmp_path / "large")
+    (root / "etc/large").write_bytes(os.urandom(MIB))
+    other = with_root(builder, tmp_path / "other", builder.commit(root, epoch=1))
+    for _ in range(2):
+        with pytest.raises(InputError, match="another image is published under this name"):
+            take(tree, builder, other, objects_of(builder, other))
+        assert list_names(tree) == before
+
+
+def list_names(tree: Path) -> set[str]:
+    """Every object of the tree's repository."""
+    return {path.name for path in tree.glob("repo/objects/*/*")}

@@ -20,7 +20,7 @@ from typing import IO
 from imagebuilder import __version__
 from imagebuilder.decode import MAX_BYTES, encode_box
 from imagebuilder.digest import Json
-from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.folders import matching
 from imagebuilder.image.types import COMMIT, MANIFEST, read_image
 from imagebuilder.process import check_tools
@@ -57,8 +57,8 @@ SIZE = 3  # after mode, owner and group in a line of ostree ls
 class LocalArrival:
     """An image that is received in `scratch` for the repository of a tree.
 
-    Releases may be removed until verify(), from where on `stack` keeps them: a sender that never
-    ends keeps nobody from changing the tree.
+    Releases may be removed until verify() has read every object; then `stack` keeps them.  So a
+    sender that never ends keeps nobody from changing the tree.
     """
 
     tree: Tree
@@ -86,10 +86,10 @@ class LocalArrival:
         Raises WorkError for one that is damaged or missing: a removal may have taken those that the
         sender saw in the tree.
         """
-        self.stack.enter_context(changing(self.tree, self.ui))
         try:
             with self.ui.step("verify"):
                 verify_objects(self.scratch, objects_in(self.scratch.path))
+                self.stack.enter_context(changing(self.tree, self.ui))
                 check_manifest(self.scratch, self.image)
                 root = read_image(self.scratch, self.image).root.commit
                 move_objects(self.scratch, self.repo, Commits(self.image.commit, root))
@@ -161,8 +161,8 @@ class LocalTree:
                 repo = open_repo(tree)
                 scratch = make_scratch(repo, place / "repo")
                 yield LocalArrival(tree, image, order, repo, scratch, ui, stack)
-        except HostError:
-            drop_leftovers(tree)
+        except ImagebuilderError:
+            drop_leftovers(tree)  # objects that no release has, and no list shows
             raise
 
     def add_reports(self, image: ImageRef, lines: bytes, ui: Ui) -> KeptReports:
