@@ -24,6 +24,8 @@ SSH_TYPES = (
     "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com",
 )  # fmt: skip
 KEY_FORM = "a public key is one line: `ssh-ed25519 AAAA... name`"
+BEGIN = b"-----BEGIN PGP PUBLIC KEY BLOCK-----"
+END = b"-----END PGP PUBLIC KEY BLOCK-----"
 
 
 def ssh_key_problem(line: str) -> str:
@@ -100,16 +102,30 @@ def certificate_problem(
 
 
 def find_fingerprints(path: Path) -> tuple[str, ...]:
-    """Fingerprints of the certificates (primary keys) in a file, sorted; may be empty.
+    """fingerprints_of() a file, armoured or not; empty if it cannot be read."""
+    try:
+        return fingerprints_of(dearmoured(read_plain(path)))
+    except OSError:
+        return ()
+
+
+def fingerprints_of(content: bytes) -> tuple[str, ...]:
+    """Fingerprints of binary certificates (primary keys), sorted; may be empty.
+
+    Takes the bytes that will be trusted, never the file: gpg and dearmoured() may find different
+    blocks in a text.
 
     Reads what `gpg --with-colons` prints (doc/DETAILS of GnuPG): the `fpr` record after a `pub`
-    record is the primary key's, those after `sub` are subkeys'.  A file with a secret key counts
+    record is the primary key's, those after `sub` are subkeys'.  Content with a secret key counts
     as having none.  Raises HostError when gpg is not installed.
     """
+    if not content:
+        return ()
     with tempfile.TemporaryDirectory(prefix="imagebuilder-gpg-") as home:
         done = process.run(
-            ["gpg", "--batch", "--no-options", "--homedir", home, "--show-keys", "--with-colons",
-             "--", path],
+            ["gpg", "--batch", "--no-options", "--homedir", home, "--no-armor", "--show-keys",
+             "--with-colons"],
+            stdin=content,
             check=False,
         )  # fmt: skip
     if done.status != 0:
@@ -123,3 +139,19 @@ def find_fingerprints(path: Path) -> tuple[str, ...]:
         if record[0] == "pub" and after[0] == "fpr"
     ]
     return tuple(sorted(found))
+
+
+def dearmoured(content: bytes) -> bytes:
+    """`content` without ASCII armour; several blocks are joined; empty if one is damaged."""
+    if BEGIN not in content:
+        return content
+    joined = b""
+    for block in content.split(BEGIN)[1:]:
+        lines = block.partition(END)[0].replace(b"\r", b"").partition(b"\n\n")[2].splitlines()
+        # The last line may be a CRC-24, which starts with "=" and is not needed.
+        text = b"".join(line for line in lines if not line.startswith(b"="))
+        try:
+            joined += base64.b64decode(text, validate=True)
+        except binascii.Error:
+            return b""
+    return joined

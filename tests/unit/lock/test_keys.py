@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imagebuilder.errors import InputError
-from imagebuilder.lock.keys import BEGIN, dearmoured, load_key
+from imagebuilder.lock.keys import load_key
+from imagebuilder.recipe.keys import BEGIN, dearmoured, find_fingerprints
 from imagebuilder.recipe.types import Source
 from tests.fixtures.aptrepo import SigningKey, gpg
 
@@ -41,6 +42,20 @@ def test_a_file_with_two_keys_needs_both(
         load_key(replace(source, key=both))
     pinned = tuple(key.fingerprint for key in keys)
     assert load_key(replace(source, key=both, fingerprints=pinned)) == both.read_bytes()
+
+
+@pytest.mark.parametrize("before", [b" ", b"x", b"# ", b"-", b"\t"])
+def test_a_key_that_gpg_does_not_see_in_the_file_is_not_trusted(
+    source: Source, keys: tuple[SigningKey, SigningKey], tmp_path: Path, before: bytes
+) -> None:
+    """gpg looks for armour at the beginning of lines alone; the pins are of what apt gets."""
+    pinned, hidden = (gpg(k.home, "--armor", "--export", k.fingerprint).encode() for k in keys)
+    path = tmp_path / "key.asc"
+    for content in (pinned + before + hidden, before + hidden + pinned, pinned.rstrip() + hidden):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="the overlay pins"):
+            load_key(replace(source, key=path))
+        assert find_fingerprints(path) == tuple(sorted(key.fingerprint for key in keys))
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", b"\x99\xff", b"\x80", b"\xc6\xff"])
