@@ -15,9 +15,8 @@ from imagebuilder.decode import decode_box, encode_box
 from imagebuilder.digest import canonical_json
 from imagebuilder.errors import InputError
 from imagebuilder.families.apt.claims import check_names, tell_old
-from imagebuilder.families.apt.deb822 import parse_release
 from imagebuilder.families.apt.mirrors import find_mirrors
-from imagebuilder.families.apt.release import Release, check_ends
+from imagebuilder.families.apt.release import check_ends, read_release
 from imagebuilder.families.apt.sources import locked_source
 from imagebuilder.image.diff import diff_images
 from imagebuilder.image.types import Image, decode_image, encode_image, find_image
@@ -258,8 +257,8 @@ def begin_apt_release(place: Path) -> Load:
     source = Source("debian", ("trixie",), ("main",), place / "key", mirror="debian")
 
     def take_in(content: bytes) -> None:
-        fields = parse_release(content.decode(errors="replace"))
-        release = Release(source, "trixie", fields, seeds.SHA)
+        (place / "InRelease").write_bytes(content)
+        release = read_release(source, "trixie", f"{place}/")
         json.dumps(dataclasses.asdict(locked_source(release, NOW)))
         check_names([release], say)
         tell_old([release], NOW, say)

@@ -92,12 +92,19 @@ def list_name(uri: str) -> str:
 
 
 def read_release(source: Source, suite: str, prefix: str) -> Release:
-    """The Release of a suite from the list files with this prefix."""
+    """The Release of a suite from the list files with this prefix.  Raises WorkError."""
     for ending in ("InRelease", "Release"):
         path = Path(prefix + ending)
         if path.exists():
             content = read_plain(path)
-            fields = parse_release(content.decode(errors="replace"))
+            try:
+                fields = parse_release(content.decode(errors="replace"))
+            except ValueError as error:
+                raise WorkError(
+                    f"the Release file of {suite} was changed on its way: {error}",
+                    where=f"source {source.id}",
+                    hint="use another mirror, network or proxy",
+                ) from error
             return Release(source, suite, fields, digest_of_bytes(content))
     raise WorkError(f"apt did not keep a Release file of {suite}", where=f"source {source.id}")
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable
@@ -157,8 +158,9 @@ def expired_by_apt(apt: Apt, match: re.Match[str]) -> Fault:
         for suite in source.suites:
             if release_folder(address, suite) == folder:
                 kept = apt.lists / "partial" / list_name(uri)
-                fields = parse_release(read_text(kept)) if kept.exists() else {}
-                ended = parse_date(fields.get("Valid-Until", "")) or ended
+                with contextlib.suppress(OSError, ValueError, WorkError):
+                    fields = parse_release(read_text(kept))
+                    ended = parse_date(fields.get("Valid-Until", "")) or ended
                 return expired(source, suite, late, ended)
     return Fault(uri, f"Release file expired {format_count(late, 'day')} ago")
 

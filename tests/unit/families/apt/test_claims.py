@@ -12,6 +12,7 @@ import pytest
 
 from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.claims import is_requested
+from imagebuilder.families.apt.deb822 import ARMOUR, SIGNATURE, parse_release, parse_stanzas
 from imagebuilder.families.apt.release import Release, day_of, parse_date
 from imagebuilder.lock.file import parse_lock, render_lock
 from imagebuilder.lock.types import Lock
@@ -50,6 +51,50 @@ def test_another_suites_release_is_refused(world: World) -> None:
         "requested trixie, but its Release file says Suite: oldstable, Codename: bookworm"
     )
     assert "use another mirror" in fault.hint
+
+
+@pytest.mark.parametrize("blank", [b"\n \n", b"\n\t\n", b"\r\n\r\n", b"\nSuite: trixie\n\n"])
+def test_no_change_around_the_signed_text_hides_what_it_says(world: World, blank: bytes) -> None:
+    """The bug: apt takes a line with a space as the end of the armour's head, we did not."""
+    make_archive(world.folder, DEBS, world.key, date=DATE, suite="trixie", says=BOOKWORM)
+    release = world.folder / "dists/trixie/InRelease"
+    release.write_bytes(release.read_bytes().replace(b"\n\n", blank, 1))
+    with pytest.raises(WorkError, match=r"says Suite: oldstable|was changed on"):
+        world.lock(world.recipe(source=replace(world.source, suites=("trixie",))))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{ARMOUR}\nSuite: trixie\n\nSuite: sid\n{SIGNATURE}\n",
+        f"{ARMOUR}\n\0\nSuite: sid\n{SIGNATURE}\n\nSuite: trixie\n",
+        f"{ARMOUR}\n{SIGNATURE}\n\nSuite: trixie\n",
+        f"{ARMOUR}\n\nSuite: trixie\n",
+        f"{ARMOUR}\nSuite: trixie\n{SIGNATURE}",
+        f"{ARMOUR}\n\n{SIGNATURE}\n",
+    ],
+)
+def test_what_is_not_signed_is_not_read(text: str) -> None:
+    with pytest.raises(ValueError, match=r"its signed text|not signed"):
+        parse_release(text)
+
+
+def test_a_release_with_other_ends_of_lines_is_read(world: World) -> None:
+    release = world.folder / "dists/test/InRelease"
+    release.write_bytes(release.read_bytes().replace(b"\n", b"\r\n"))
+    (locked,) = world.lock(world.recipe()).sources
+    assert (locked.date, locked.release_suite) == (DATE, "test")
+
+
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\r"])
+def test_a_record_ends_where_apt_ends_it(end: str) -> None:
+    text = (
+        f"Package: a\nDescription: x{end}{end}Package: b{end}SHA256: 0\nVersion: 1\n\nPackage: c\n"
+    )
+    assert [(each["Package"], each.get("Version")) for each in parse_stanzas(text)] == [
+        ("a", "1"),
+        ("c", None),
+    ]
 
 
 @pytest.mark.parametrize(
