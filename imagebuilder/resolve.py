@@ -10,6 +10,7 @@ from pathlib import Path
 from imagebuilder.families.protocol import Archives, Chosen
 from imagebuilder.families.registry import family_of
 from imagebuilder.lock.builds import build_requests, elsewhere, layers_below
+from imagebuilder.lock.file import check_lock
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.storage import storing
 from imagebuilder.lock.types import (
@@ -65,7 +66,7 @@ def make_lock(
         undated = locked_layers(recipe, layers, builds, cache, progress)
     others = [*([previous] if previous else []), *siblings]
     dated = with_epochs(undated, solution.sources, others)
-    return Lock(
+    lock = Lock(
         profile=recipe.profile,
         architecture=recipe.base.architecture,
         base=recipe.base.name,
@@ -73,6 +74,8 @@ def make_lock(
         sources=solution.sources,
         layers=dated,
     )
+    check_lock(lock)
+    return lock
 
 
 def locked_layers(

@@ -14,13 +14,14 @@ from pydantic import ValidationError
 
 from imagebuilder.decode import describe, encode_box, parse_json, read_or_say, validate
 from imagebuilder.digest import Json, digest_of
-from imagebuilder.errors import InputError
+from imagebuilder.errors import InputError, WorkError
 from imagebuilder.files import write_file
 from imagebuilder.lock.difference import lock_differences
 from imagebuilder.lock.storage import make_folder, storing
 from imagebuilder.lock.types import SCHEMA, Lock
 
 __all__ = [
+    "check_lock",
     "find_lock",
     "find_siblings",
     "load_lock",
@@ -88,6 +89,19 @@ def parse_lock(text: str, where: str) -> Lock:
         at = f"{where}:{line_of(text, ('digest',))}"
         raise InputError("edited by hand: its digest does not match", where=at, hint=hint)
     return lock
+
+
+def check_lock(lock: Lock) -> None:
+    """Raise WorkError unless load_lock() will take what archives and indexes said for `lock`."""
+    try:
+        validate(Lock, encode_box(lock))
+    except ValidationError as error:
+        _, what = describe(error)
+        raise WorkError(
+            f"an archive or an index says {error.errors()[0]['input']!r}, which no lock may "
+            f"contain\n    {what}",
+            hint="use another mirror or index, or ask its owner",
+        ) from error
 
 
 def relock_hint(where: str) -> str:

@@ -10,13 +10,12 @@ from urllib.parse import unquote
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.families.apt.apt import Apt
-from imagebuilder.families.apt.solve import Offer, Solved, Stanza, relative, source_of
-from imagebuilder.lock.builds import SOURCE_ARCHITECTURE
+from imagebuilder.families.apt.solve import Solved, Stanza, place_of
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.types import LockedFile, LockedPackage, LockedSourcePackage
 
 # `apt-get source --print-uris`: quoted address, file name, size, checksum.
-FILE = re.compile(r"'([^']+)' (\S+) (\d+) SHA256:([0-9a-f]{64})")
+FILE = re.compile(r"'(.+)' (\S+) (\d+) SHA256:([0-9a-f]{64})")
 SOURCE = re.compile(r"(\S+)(?: \((\S+)\))?")
 RELEASED = r"(\d\S*)"  # the release, in the name of a package for one kernel
 IMAGE = re.compile(rf"linux-image-(?:unsigned-)?{RELEASED}")
@@ -59,8 +58,8 @@ def lock_source(
     options = ["-o", f"Dir::Etc::preferences={preferences}", "-o", "Acquire::ForceHash=SHA256"]
     command = ["apt-get", *options, "source", "-qq", "--print-uris", "--only-source", "--", wanted]
     done = apt.attempt(command)
-    matches = [FILE.match(line) for line in done.stdout.splitlines()]
-    files = [match for match in matches if match]
+    lines = [line for line in done.stdout.split("\n") if line.startswith("'")]
+    files = [match for line in lines if (match := FILE.fullmatch(line))]
     if done.status != 0 or not files:
         said = "\n    ".join(line for line in done.stderr.splitlines() if line.strip())
         raise InputError(
@@ -69,15 +68,20 @@ def lock_source(
             hint="a source package has its own name: `apt-cache showsrc PACKAGE` on a machine with "
             "this distribution shows it",
         )
-    first = Offer(unquote(files[0][1]), name, version, SOURCE_ARCHITECTURE)
-    source = source_of(apt, first)
-    archive = dict(zip((each.id for each in apt.sources), apt.uris, strict=True))[source]
+    if len(files) < len(lines):
+        raise WorkError(
+            f"the source package {wanted} has a file without a SHA256, or with a name that files "
+            f"do not have: {', '.join(lines)}",
+            where=request.name,
+            hint="the archive cannot be locked; ask its owner",
+        )
+    source, _ = place_of(apt, name, unquote(files[0][1]))
     locked = [
         LockedFile(
             name=unquote(uri).rpartition("/")[2],
             sha256=sha256,
             size=int(size),
-            path=relative(unquote(uri).removeprefix(f"{unquote(archive)}/")),
+            path=place_of(apt, name, unquote(uri))[1],
         )
         for uri, _, size, sha256 in (match.groups() for match in files)
     ]

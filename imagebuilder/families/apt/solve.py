@@ -26,10 +26,10 @@ from imagebuilder.recipe.rules import PACKAGE
 # What mmdebstrap's variant `apt` starts from.  debootstrap installs the packages of Priority
 # required as well, but only those the archive has: make_repository() gives it the locked ones.
 FIRST = ("?essential", "apt")
-LINE = re.compile(r"'([^']+)' (\S+) (\d+)")
+# Whatever is in an address, its line ends with a name, a size and, if there is one, a checksum.
+LINE = re.compile(r"'(.+)' ([^ _]+)_([^ _]+)_([^ ]+)\.deb (\d+) (?:SHA256:([0-9a-f]{64}))?")
 SIZE = re.compile(r"[0-9]{1,18}")
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.:~_-]*")
-SHA256 = re.compile(r"[0-9a-f]{64}")
 # The fields by which apt recognises an installed package in the archive (VersionHash in
 # apt-pkg/deb/deblistparser.cc), or that it needs for solving.
 KEPT = (
@@ -52,12 +52,14 @@ class Solved:
 
 @dataclass(frozen=True)
 class Offer:
-    """A package that apt would fetch."""
+    """A file that apt would fetch; `sha256` is empty if its archive does not say it."""
 
     uri: str
     name: str
     version: str
     architecture: str
+    size: int
+    sha256: str
 
 
 def solve(apt: Apt, requests: Sequence[Request], preferences: Path) -> tuple[Solved, ...]:
@@ -106,12 +108,13 @@ def solve_layer(
     options = [
         "-o", f"Dir::State::status={status}",
         "-o", f"Dir::Etc::preferences={preferences}",
+        "-o", "Acquire::ForceHash=SHA256",
     ]  # fmt: skip
     install = ["apt-get", *options, "install", "--yes", "--no-remove"]
     done = apt.attempt([*install, "-qq", "--print-uris", "--", *words_of(request)])
     if done.status != 0:
         raise solve_error(apt, options, requests, request, below)
-    offers = [offer for line in done.stdout.splitlines() if (offer := parse_offer(line))]
+    offers = [parse_offer(line) for line in done.stdout.split("\n") if line.startswith("'")]
     check_unchanged(offers, request, below)
     stanzas = load_stanzas(apt, options, offers)
     chosen = sorted(zip(offers, stanzas, strict=True), key=lambda pair: pair[0].name)
@@ -137,13 +140,20 @@ def render_status(stanzas: Iterable[Stanza]) -> str:
     )
 
 
-def parse_offer(line: str) -> Offer | None:
-    """A line of `apt-get --print-uris`: quoted address, NAME_VERSION_ARCH.deb, size, checksum."""
-    match = LINE.match(line)
+def parse_offer(line: str) -> Offer:
+    """A line of `apt-get --print-uris`: quoted address, NAME_VERSION_ARCH.deb, size, checksum.
+
+    Raises WorkError for any other line: without it, a package would be missing in the lock.
+    """
+    match = LINE.fullmatch(line)
     if not match:
-        return None
-    name, version, rest = match[2].split("_", 2)
-    return Offer(unquote(match[1]), unquote(name), unquote(version), rest.removesuffix(".deb"))
+        raise WorkError(
+            f"an archive has a package that cannot be locked: {line!r}",
+            hint="its file or its version has a name that packages do not have; ask its owner",
+        )
+    uri, *words, size, sha256 = match.groups()
+    name, version, architecture = map(unquote, words)
+    return Offer(unquote(uri), name, version, architecture, int(size), sha256 or "")
 
 
 def check_unchanged(offers: Sequence[Offer], request: Request, below: Sequence[Solved]) -> None:
@@ -174,11 +184,17 @@ def load_stanzas(apt: Apt, options: Sequence[str], offers: Sequence[Offer]) -> l
 
 
 def record_of(offer: Offer, records: Sequence[Stanza]) -> Stanza:
-    """The record at the address of `offer`: two archives may have the same version."""
+    """The record of `offer`.
+
+    Two archives may have the same version in other files; apt shows one record if everything that
+    it solves with is equal.
+    """
     for record in records:
-        if offer.uri.endswith(f"/{relative(record.get('Filename', ''))}"):
+        if record.get("SHA256") == offer.sha256:
             return record
-    raise WorkError(f"apt has no record of {offer.name} {offer.version} at {offer.uri}")
+    if not records:
+        raise WorkError(f"apt has no record of {offer.name} {offer.version} at {offer.uri}")
+    return records[0]
 
 
 def relative(filename: str) -> str:
@@ -188,24 +204,23 @@ def relative(filename: str) -> str:
 
 def locked_package(apt: Apt, offer: Offer, stanza: Stanza) -> LockedPackage:
     """The locked package.  Raises WorkError if its record is malformed."""
-    sha256, size = stanza.get("SHA256", ""), stanza.get("Size", "")
     kibibytes = stanza.get("Installed-Size", "")
-    words = (offer.name, offer.version, offer.architecture)
-    if not all(map(SAFE.fullmatch, words)) or not SIZE.fullmatch(size):
+    if not all(map(SAFE.fullmatch, (offer.name, offer.version, offer.architecture))):
         raise WorkError(f"the record of {offer.name!r} {offer.version!r} is malformed")
-    if not SHA256.fullmatch(sha256):
+    if not offer.sha256:
         raise WorkError(
             f"the record of {offer.name} {offer.version} has no SHA256",
             hint="the archive cannot be locked; ask its owner to add SHA256 to Packages",
         )
+    source, path = place_of(apt, offer.name, offer.uri)
     return LockedPackage(
         name=offer.name,
         version=offer.version,
         architecture=offer.architecture,
-        sha256=sha256,
-        size=int(size),
-        path=relative(stanza["Filename"]),
-        source=source_of(apt, offer),
+        sha256=offer.sha256,
+        size=offer.size,
+        path=path,
+        source=source,
         installed=int(kibibytes) * 1024 if SIZE.fullmatch(kibibytes) else 0,
     )
 
@@ -231,17 +246,17 @@ def in_their_pockets(
     return tuple(replace(package, source=pocket(package)) for package in packages)
 
 
-def source_of(apt: Apt, offer: Offer) -> str:
-    """The source whose archive contains the package: the one with the longest address."""
+def place_of(apt: Apt, name: str, uri: str) -> tuple[str, str]:
+    """The source of a file, which is the one with the longest address, and the path there."""
     found = [
-        (len(uri), source.id)
-        for uri, source in zip(apt.uris, apt.sources, strict=True)
-        if offer.uri.startswith(f"{unquote(uri)}/")
+        (len(archive), source.id, relative(uri.removeprefix(f"{archive}/")))
+        for archive, source in zip(map(unquote, apt.uris), apt.sources, strict=True)
+        if uri.startswith(f"{archive}/")
     ]
     if not found:
-        raise WorkError(f"{offer.name} comes from no source of the recipe: {offer.uri}")
-    longest = max(length for length, _ in found)
-    return next(name for length, name in found if length == longest)
+        raise WorkError(f"{name} comes from no source of the recipe: {uri}")
+    longest = max(length for length, _, _ in found)
+    return next((source, path) for length, source, path in found if length == longest)
 
 
 def solve_error(
