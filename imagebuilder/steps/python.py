@@ -17,16 +17,20 @@ from imagebuilder.steps.bytecode import run_uncheck
 from imagebuilder.steps.step import Step, StepWorkspace
 from imagebuilder.workspace import check_places
 
-VERSION = 2
+VERSION = 3
 
+# One wheel after another: of several that contain the same file, uv would install any one last.
 # What differs from builder to builder goes: the version of uv, and the times of its wheels.
 INSTALL = """\
 set -eu
 uv="$1" wheels="$2" path="$3" interpreter="$4"
 "$uv" venv --no-project --python "$interpreter" "$path"
-"$uv" pip install --no-index --find-links "$wheels" --no-deps --require-hashes \\
-  --link-mode copy --compile-bytecode --python "$path/bin/python" \\
-  --requirement "$wheels/requirements.txt"
+last="$(tail -n 1 "$wheels/requirements.txt")" compile=""
+while read -r wheel; do
+  [ "$wheel" != "$last" ] || compile=--compile-bytecode # of all that are installed
+  printf '%s\\n' "$wheel" | "$uv" pip install --no-index --find-links "$wheels" --no-deps \\
+    --require-hashes --link-mode copy $compile --python "$path/bin/python" --requirement -
+done < "$wheels/requirements.txt"
 rm -f "$path/.lock"
 sed -i '/^uv = /d' "$path/pyvenv.cfg"
 for info in "$path"/lib/python*/site-packages/*.dist-info; do
