@@ -26,6 +26,8 @@ from imagebuilder.process import run
 
 MAGIC = b"!<arch>\n"
 HEADER = 60  # bytes before each member of an ar(5) archive
+# Far more than a file has that is read whole: a few bytes may be unpacked to any number.
+MOST_READ = 64 << 20
 # Suffixes of members with a compression that Python supports.
 KNOWN = ("", ".gz", ".xz", ".bz2")
 INIT = "etc/init.d/"
@@ -50,6 +52,8 @@ def read_control(deb: Path) -> tuple[str, Names]:
             for member in archive
             if member.isreg()
         }
+    if "control" not in files:
+        raise WorkError("not a readable package: it has no control file", where=str(deb))
     listed = decoded(files.get("md5sums", b"")).splitlines()
     paths = [line.partition("  ")[2] for line in listed] + decoded(
         files.get("conffiles", b"")
@@ -94,7 +98,9 @@ def decoded(found: bytes) -> str:
 
 
 def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    """The content of a regular file in an archive."""
+    """The content of a regular file in an archive.  Raises ValueError if it is too large."""
+    if member.size > MOST_READ:
+        raise ValueError(f"{member.name} has more than {MOST_READ} bytes")
     stream = archive.extractfile(member)
     assert stream is not None
     return stream.read()
@@ -142,6 +148,8 @@ def find_member(stream: BinaryIO, name: str) -> tuple[str, int]:
         found, size = header[:16].decode().rstrip(" /"), int(header[48:58])
         if found.startswith(name):
             return found.removeprefix(name), size
+        if size < 0:  # it would be looked at for ever
+            raise ValueError(f"{found} has {size} bytes")
         stream.seek(size + size % 2, io.SEEK_CUR)
     raise ValueError(f"it has no {name}")
 
