@@ -9,7 +9,7 @@ from pathlib import Path
 
 from imagebuilder.families.protocol import Archives, Chosen
 from imagebuilder.families.registry import family_of
-from imagebuilder.lock.builds import build_requests, elsewhere, layers_below
+from imagebuilder.lock.builds import build_requests, elsewhere, every_package, layers_below
 from imagebuilder.lock.file import check_lock
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.storage import storing
@@ -24,6 +24,7 @@ from imagebuilder.lock.types import (
 from imagebuilder.lock.wheels import Python, lock_python, python_of
 from imagebuilder.recipe.read import OVERLAY_FILE
 from imagebuilder.recipe.types import Base, Overlay, PythonEnv, Recipe
+from imagebuilder.ui import format_count
 
 
 def say_nothing(_: str) -> None:
@@ -75,7 +76,31 @@ def make_lock(
         layers=dated,
     )
     check_lock(lock)
+    if previous:
+        tell_replaced(recipe, previous, lock, progress)
     return lock
+
+
+def tell_replaced(
+    recipe: Recipe, previous: Lock, lock: Lock, progress: Callable[[str], None]
+) -> None:
+    """Report packages that are now a vendor's and were the distribution's.
+
+    A vendor's archive may have packages that its overlay is not about, in versions that no security
+    team knows.
+    """
+    vendors = {source.id for source in recipe.sources if source.uri}
+    before = {package.name: package.source for package in every_package(previous)}
+    replaced: dict[str, list[str]] = {}
+    for package in every_package(lock):
+        if package.source in vendors and before.get(package.name, package.source) not in vendors:
+            replaced.setdefault(package.source, []).append(f"{package.name} {package.version}")
+    for source, names in replaced.items():
+        progress(
+            f"note: source {source} replaces {format_count(len(names), 'package')} of the "
+            f"distribution: {', '.join(dict.fromkeys(names))}; pin-packages and pin-priority of "
+            "the source decide what is taken from it"
+        )
 
 
 def locked_layers(

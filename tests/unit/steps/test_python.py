@@ -38,7 +38,8 @@ def make_wheel(folder: Path, name: str) -> str:
 
 
 def install(wheels: Path, environment: Path, cache: Path) -> None:
-    words = ["sh", "-c", INSTALL, "sh", find_uv(), wheels, environment, sys.executable]
+    places = map(str, (find_uv(), wheels, environment, sys.executable))
+    words = ["sh", "-c", INSTALL, "sh", *places]
     env = {
         "PATH": os.defpath, "UV_CACHE_DIR": os.fspath(cache), "UV_OFFLINE": "1",
         "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never",

@@ -35,6 +35,7 @@ def lock_from(
         record: tuple[str, str] = ("", ""),
         release: tuple[str, str] = ("", ""),
         priority: int = 500,
+        previous: Lock | None = None,
     ) -> Lock:
         vendor = tmp_path / "vendor"
         make_archive(vendor, debs, keys[1], suite="v", origin="Vendor", date=DATE)
@@ -52,7 +53,7 @@ def lock_from(
                 fingerprints=(keys[1].fingerprint,), pin_priority=priority,
             )  # fmt: skip
             extra = replace(overlay("o", *names), sources=(source,))
-            return world.lock(world.recipe(extra))
+            return world.lock(world.recipe(extra), previous)
 
     return lock
 
@@ -99,3 +100,19 @@ def test_the_same_version_with_other_bytes_is_the_file_that_apt_chose(
     )
     assert theirs != ours
     assert (hello.source, hello.sha256) == ("vendor", theirs)
+
+
+def test_a_vendor_that_begins_to_replace_the_distributions_packages_is_told(
+    lock_from: Callable[..., Lock], world: World
+) -> None:
+    first = lock_from("hello", "tool")
+    assert not [note for note in world.notes if "replaces" in note]
+    later = (TOOL, Deb("libhello", "9.0"))
+    second = lock_from("hello", "tool", debs=later, previous=first)
+    (told,) = (note for note in world.notes if "replaces" in note)
+    assert told.startswith(
+        "note: source vendor replaces 1 package of the distribution: libhello 9.0; "
+    )
+    world.notes.clear()
+    lock_from("hello", "tool", debs=later, previous=second)
+    assert not [note for note in world.notes if "replaces" in note]
