@@ -37,12 +37,12 @@ DIGESTS = {
     "packages gpu": "95e96f11e09c541a",
     "build gpu modules": "7bcc55aa013f8a1d",
     "prune": "66e85706461cac6e",
-    "python gpu /opt/app": "f8a9a5eb06212c9f",
-    "slim": "d79c669fadb744d2",
-    "configure boot": "bc72a675f94eb607",
-    "configure gpu": "12452afb706695e6",
-    "ansible gpu site.yml": "05f5cd1fa9914057",
-    "finalise": "63cc3a2f19b2117a",
+    "python gpu /opt/app": "34e6536357700837",
+    "slim": "387b6447b56ed8c2",
+    "configure boot": "2db4038d7e570b79",
+    "configure gpu": "99971d510b6f9ab7",
+    "ansible gpu site.yml": "57d735a3d0e85108",
+    "finalise": "380fb2b1247c8cf9",
 }
 
 
@@ -73,7 +73,7 @@ def test_no_layer_has_another_name() -> None:
     world = everything()
     plan = make_plan(world.recipe, world.lock, layers=())
     assert {step.step.title: step.digest[:16] for step in plan.steps} == DIGESTS
-    assert plan.version == "20260921141320-f6c494a3"
+    assert plan.version == "20260921141320-0d35daca"
 
 
 def test_the_version_of_an_engine_names_the_layer() -> None:
