@@ -38,7 +38,7 @@ def measure(repo: Path, commit: str) -> Extent:
     while todo:
         tree = todo[-1]
         if tree not in known and tree not in begun:
-            begun[tree] = look(read_folder(repo, tree))
+            begun[tree] = measure_folder(read_folder(repo, tree))
             todo += begun[tree].below.keys() - known.keys()
             continue
         todo.pop()
@@ -55,7 +55,7 @@ class Measured:
     below: Counter[str]
 
 
-def look(folder: Folder) -> Measured:
+def measure_folder(folder: Folder) -> Measured:
     names = [*folder.files, *folder.folders]
     size = max(BLOCK, sum(len(name) + ENTRY for name in names))
     below = Counter(tree for tree, _ in folder.folders.values())
