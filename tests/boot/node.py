@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.boot.acceleration import CHEAP
 from imagebuilder.boot.lab import Lab
 from imagebuilder.cpio import Entry
 from imagebuilder.program import Program
@@ -16,8 +17,6 @@ from tests.boot.machine import machine, make_initrd
 BOOT_SECONDS = 600
 # A service that does not end, or a root that hangs, is waited for 90 s by systemd.
 OFF_SECONDS = 75
-# Words that spare an emulated processor a fifth of its work; no test is about them.
-CHEAP = ("mitigations=off", "systemd.show_status=no")
 NODE = "imagebuilder/node"
 LOWER = "/run/initramfs/imagebuilder/lower"
 UNIT = b"""\

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+from imagebuilder.boot.acceleration import CHEAP
 from imagebuilder.boot.lab import Lab
 from imagebuilder.boot.machine import Machine
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.program import Program
 from imagebuilder.tree import DEFAULT_TREE
-from tests.boot.node import CHEAP
 from tests.workshop import Workshop
 
 # A boot under TCG takes one to two minutes on a quiet machine, several on a busy one.

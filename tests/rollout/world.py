@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.boot.acceleration import CHEAP
 from imagebuilder.boot.console import Console
 from imagebuilder.boot.lab import Lab, lab, plug
 from imagebuilder.boot.machine import Firmware, Machine, Nic, Shape
@@ -49,7 +50,7 @@ NODES = """\
 defaults:
   login: root
   console: [ttyS0]
-  cmdline: [mitigations=off, systemd.show_status=no]
+  cmdline: [{cheap}]
 groups:
   rack: {{profile: minimal}}
 nodes:
@@ -120,7 +121,7 @@ def world(top: Path, releases: Releases) -> Iterator[World]:
     published = Published(releases.tree, releases.old, releases.new)
     key = releases.workshop.site.parent / "key"
     make_person(top, key)
-    nodes = NODES.format(**MACS)
+    nodes = NODES.format(cheap=", ".join(CHEAP), **MACS)
     with (
         lab(top, tuple(TAPS.values())) as room,
         boot_server(room, releases.workshop, published, nodes) as server,
