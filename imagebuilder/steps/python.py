@@ -19,18 +19,26 @@ from imagebuilder.workspace import check_places
 
 VERSION = 3
 
-# One wheel after another: of several that contain the same file, uv would install any one last.
+# uv installs in parallel: of several wheels with the same file, any may be last.  If there are such
+# wheels, all are installed once more, one after another.
 # What differs from builder to builder goes: the version of uv, and the times of its wheels.
 INSTALL = """\
 set -eu
 uv="$1" wheels="$2" path="$3" interpreter="$4"
 "$uv" venv --no-project --python "$interpreter" "$path"
-last="$(tail -n 1 "$wheels/requirements.txt")" compile=""
-while read -r wheel; do
-  [ "$wheel" != "$last" ] || compile=--compile-bytecode # of all that are installed
-  printf '%s\\n' "$wheel" | "$uv" pip install --no-index --find-links "$wheels" --no-deps \\
-    --require-hashes --link-mode copy $compile --python "$path/bin/python" --requirement -
-done < "$wheels/requirements.txt"
+install() {
+  "$uv" pip install --no-index --find-links "$wheels" --no-deps --require-hashes \\
+    --link-mode copy --python "$path/bin/python" "$@"
+}
+install --compile-bytecode --requirement "$wheels/requirements.txt"
+if cut -d, -f1 "$path"/lib/python*/site-packages/*.dist-info/RECORD | sort | uniq -d | grep -q .
+then
+  last="$(tail -n 1 "$wheels/requirements.txt")" compile=""
+  while read -r wheel; do
+    [ "$wheel" != "$last" ] || compile=--compile-bytecode # of all that are installed
+    printf '%s\\n' "$wheel" | install --reinstall $compile --requirement -
+  done < "$wheels/requirements.txt"
+fi
 rm -f "$path/.lock"
 sed -i '/^uv = /d' "$path/pyvenv.cfg"
 for info in "$path"/lib/python*/site-packages/*.dist-info; do
