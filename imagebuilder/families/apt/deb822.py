@@ -13,22 +13,26 @@ TRAILING = " \t\r"
 
 def parse_stanzas(text: str) -> Iterator[Mapping[str, str]]:
     """The stanzas of `text`, field names as written; a folded value keeps its line breaks."""
-    fields: dict[str, str] = {}
+    fields: dict[str, list[str]] = {}
     name = ""
     for line in text.split("\n"):  # apt and dpkg know no other end of a line
         if line.startswith("#"):
             continue
         if not line.strip():
             if fields:
-                yield fields
+                yield joined(fields)
             fields, name = {}, ""
         elif line[0] in " \t" and name:
-            fields[name] += f"\n{line}"
+            fields[name].append(line)
         else:
             name, _, value = line.partition(":")
-            fields[name] = value.strip()
+            fields[name] = [value.strip()]
     if fields:
-        yield fields
+        yield joined(fields)
+
+
+def joined(fields: Mapping[str, list[str]]) -> dict[str, str]:
+    return {name: "\n".join(lines) for name, lines in fields.items()}
 
 
 def parse_release(text: str) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,6 +85,14 @@ def test_a_release_with_other_ends_of_lines_is_read(world: World) -> None:
     release.write_bytes(release.read_bytes().replace(b"\n", b"\r\n"))
     (locked,) = world.lock(world.recipe()).sources
     assert (locked.date, locked.release_suite) == (DATE, "test")
+
+
+def test_a_field_of_many_lines_takes_a_time_that_grows_with_them_alone() -> None:
+    lines = "\n".join([" x" * 20] * 200_000)
+    begun = time.process_time()
+    (stanza,) = parse_stanzas(f"Package: a\nDescription: b\n{lines}\nVersion: 1\n")
+    assert time.process_time() - begun < 3
+    assert stanza["Description"] == f"b\n{lines}"
 
 
 @pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\r"])
