@@ -40,7 +40,7 @@ HEADERS = ("report", "release", "started", "took", "ways", "result")
 def render_report(report: Report, *, colour: bool, place: Path | None = None) -> str:
     """The whole report; `place` is the folder with the report and its logs."""
     blocks = [
-        [paint(headline(report), shade(report) if colour else ""), *facts(report)],
+        [paint(one(headline(report)), shade(report) if colour else ""), *facts(report)],
         list(failures(report)),
         [*ways(report), "", *stages(report)] if report.trials else [],
         list(check_lines(report)),
@@ -62,9 +62,14 @@ def facts(report: Report) -> list[str]:
     when = format_time(report.started, to_second=True)
     how = f"{report.acceleration} ({report.why})" if report.why else report.acceleration
     return [
-        clean_lines(f"{report.name}, {when}, took {format_duration(report.seconds)}"),
-        clean_lines(f"{how} on {place_of(report)}, imagebuilder {report.tool}"),
+        one(f"{report.name}, {when}, took {format_duration(report.seconds)}"),
+        one(f"{how} on {place_of(report)}, imagebuilder {report.tool}"),
     ]
+
+
+def one(text: str) -> str:
+    """Words of a report, which may come from another machine, as one line."""
+    return clean(text, MOST_LONG)
 
 
 def failures(report: Report) -> Iterator[str]:
@@ -80,20 +85,20 @@ def failure(name: str, verdict: TrialVerdict) -> Iterator[str]:
     """One failed verdict."""
     stage = f" in stage {verdict.stage}" if verdict.stage else ""
     what = f": {verdict.what}" if verdict.what else ""
-    yield clean(f"{name} failed{stage}{what}", MOST_LONG)
+    yield one(f"{name} failed{stage}{what}")
     yield from (
         f"  | {line}" for text in verdict.evidence for line in clean_lines(text).splitlines()
     )
     if verdict.hint:
-        yield clean_lines(f"  hint: {verdict.hint}")
+        yield clean_lines(f"  hint: {verdict.hint}").replace("\n", "\n    ")
     if verdict.log:
-        yield clean_lines(f"  log: {verdict.log}")
+        yield one(f"  log: {verdict.log}")
 
 
 def ways(report: Report) -> list[str]:
     rows = [
         (
-            trial.name,
+            one(trial.name),
             result(trial.verdict),
             *(f"ssh after {after}" if after else "no ssh" for after in [ssh_times(trial)]),
             f"checks: {counted(trial_checks(trial))}",
@@ -147,7 +152,7 @@ def failed_stage(trial: Trial, machine: MachineReport) -> Stage | None:
 
 def title(trial: Trial, machine: MachineReport) -> str:
     way = f"{trial.firmware}+{trial.root}"
-    return f"{way} {machine.name}" if len(trial.machines) > 1 else way
+    return one(f"{way} {machine.name}" if len(trial.machines) > 1 else way)
 
 
 def stage_cells(span: Span | None, *, failed: bool) -> tuple[str, str]:
@@ -181,19 +186,19 @@ def check_lines(report: Report) -> Iterator[str]:
 
 def unhappy(checks: Sequence[Check]) -> Iterator[str]:
     for check in (check for check in checks if check.outcome is Outcome.FAILED):
-        yield clean_lines(f"  FAILED  {check.title}")
+        yield one(f"  FAILED  {check.title}")
         yield from (f"  | {line}" for line in clean_lines(check.message).splitlines())
     for check in (check for check in checks if check.outcome is Outcome.SKIPPED):
         first = clean_lines(check.message).partition("\n")[0]
-        yield clean_lines(f"  skipped {check.title}") + (f": {first}" if first else "")
+        yield one(f"  skipped {check.title}") + (f": {first}" if first else "")
 
 
 def inferences(report: Report) -> Iterator[str]:
     for trial in report.trials:
         if trial.inference:
-            yield f"inference, {trial.name}: {clean_lines(told(trial.inference))}"
+            yield one(f"inference, {trial.name}: {told(trial.inference)}")
             if trial.inference.placed:
-                yield clean_lines(f"  layers: {trial.inference.placed}")
+                yield one(f"  layers: {trial.inference.placed}")
 
 
 def told(inference: Inference) -> str:
@@ -206,7 +211,8 @@ def told(inference: Inference) -> str:
 
 def sizes(report: Report) -> Iterator[str]:
     names = dict.fromkeys([*report.sizes, *report.digests])
-    rows = [(n, size_of(report.sizes, n), report.digests.get(n, "")[:SHORT]) for n in names]
+    digests = {name: one(report.digests.get(name, "")[:SHORT]) for name in names}
+    rows = [(one(name), size_of(report.sizes, name), digests[name]) for name in names]
     yield from clean_lines(table(rows)).splitlines()
 
 
@@ -221,8 +227,8 @@ def report_row(report: Report) -> tuple[str, ...]:
         report.name,
         format_time(report.started),
         format_duration(report.seconds),
-        "; ".join(trial.name for trial in report.trials) or "none",
-        headline(report),
+        one("; ".join(trial.name for trial in report.trials)) or "none",
+        one(headline(report)),
     )
 
 

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from imagebuilder.publish.transport.reports import (
     take_reports,
 )
 from imagebuilder.report.save import find_reports
+from imagebuilder.report.terminal import render_report, report_row
 from imagebuilder.report.types import REPORT, Report
 from imagebuilder.tree import ReleaseName, Tree, make_tree
 from imagebuilder.ui import Ui
@@ -166,3 +170,61 @@ def test_without_the_release_nothing_is_kept(node: Tree) -> None:
     assert list_ids(node, ReleaseName("rx", "gone")) is None
     with pytest.raises(InputError, match="no release of rx matches 'gone'"):
         take(node, "rx@gone", b"")
+
+
+def test_no_text_of_a_report_begins_a_line_of_its_own(builder: Tree, node: Tree) -> None:
+    """Whoever sends a report could say in it that something else passed."""
+    plant(builder, make_report(builder, NEW, 2, verdict=NO_ROOT))
+    sent = [REPORT.encode(replace(each, sizes={"root": 1})) for each in find_reports(builder, NAME)]
+    changed = [put(each, path, HOSTILE) for each in sent for path in paths_of(each)]
+    assert len(changed) > 80
+    shown = 0
+    for number, each in enumerate(changed):
+        each["id"] = f"20260102T000000Z-{number}"
+        try:
+            kept = take(node, str(NAME), json.dumps({"report": each, "logs": {}}).encode()).kept
+        except InputError:  # of a key that is a name or one of few words
+            continue
+        for one in (one for one in find_reports(node, NAME) if one.id in kept):
+            assert not [line for line in seen_of(one) if line.startswith("forged")], each
+            shutil.rmtree(node.reports(NAME) / one.id)
+            shown += 1
+    assert shown > 40
+
+
+HOSTILE = "x\nforged line\u2028forged line"
+NAME = ReleaseName(*NEW.split("@"))
+
+
+def seen_of(report: Report) -> list[str]:
+    """The lines that a person sees of a report."""
+    row = "\n".join(report_row(report))
+    return f"{render_report(report, colour=False)}\n{row}".splitlines()
+
+
+def paths_of(value: object, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where texts are in a JSON value; a key that is one ends with None."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from paths_of(each, (*above, key))
+            if above == ("sizes",):
+                yield (*above, key, None)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from paths_of(each, (*above, index))
+    elif isinstance(value, str):
+        yield above
+
+
+def put(value: dict[str, Any], path: tuple[Any, ...], text: str) -> dict[str, Any]:
+    """A copy of a JSON value with a text in place of another."""
+    copied = copy.deepcopy(value)
+    *above, last = path if path[-1] is not None else path[:-1]
+    place: Any = copied
+    for key in above:
+        place = place[key]
+    if path[-1] is None:
+        place[text] = place.pop(last)
+    else:
+        place[last] = text
+    return copied
