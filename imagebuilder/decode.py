@@ -42,7 +42,7 @@ else:  # pydantic does not resolve a type that contains itself
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 64
 # Of 64 MiB: a value in memory takes 30 times its place in the text.  A manifest of 3,000 packages
-# has some 30,000; the most are names of objects, which one machine tells another.
+# has some 40,000; the most are names of objects, which one machine tells another.
 MOST_VALUES, FEW_VALUES = 4_000_000, 500_000
 # Linear: one without an end extends to the end.
 STRING = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)', re.DOTALL)
