@@ -1,23 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents of Kubernetes: the kubelet beside swap and containerd, and K3s after a reboot."""
+"""Agents of Kubernetes: the kubelet beside swap, containerd, networks of pods and settings of the
+kernel; K3s after a reboot.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
-from imagebuilder.proof.clusters.networks import prove_networks
 from imagebuilder.proof.reading.addresses import is_loopback
-from imagebuilder.proof.reading.containers import CONTAINERD, OLD_NAMES, read_containerd, value_at
-from imagebuilder.proof.reading.documents import SettingsFile, read_yaml
+from imagebuilder.proof.reading.containers import (
+    CNI,
+    CONTAINERD,
+    CRI_NAMES,
+    CRIO,
+    OLD_NAMES,
+    CniNetwork,
+    read_containerd,
+    read_networks,
+    value_at,
+)
+from imagebuilder.proof.reading.documents import SettingsFile, read_toml, read_yaml
 from imagebuilder.proof.reading.interpreters import texts_of
 from imagebuilder.proof.reading.mounts import FSTAB, find_mounts, mount_of
 from imagebuilder.proof.reading.site import SiteService, services_of
-from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.reading.sysctl import name_of, read_sysctl
+from imagebuilder.proof.reading.systemd import Startup, read_config
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
@@ -34,6 +47,8 @@ K3S = "/etc/rancher/k3s/config.yaml"
 # Where an agent keeps the password by which the server knows its node (docs.k3s.io, "Node password
 # secret").
 PASSWORD_FOLDER = "/etc/rancher/node"
+# Plugins that connect the containers of one machine, with addresses out of a range of its own.
+OF_ONE_NODE = frozenset(("bridge", "ptp"))
 
 
 def prove_kubernetes(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -172,3 +187,101 @@ def k3s_settings(service: SiteService) -> Mapping[str, Any]:
 
 def k3s_file(service: SiteService) -> SettingsFile:
     return read_yaml(service.subject.root, service.option("--config", "-c") or K3S)
+
+
+def prove_networks(
+    root: Root, kubelet: SiteService, settings: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """A warning of a network of one node that hides the one of the cluster.
+
+    containerd and CRI-O take the first file by name (max_conf_num in docs/cri/config.md of
+    containerd; contrib/cni/README.md of CRI-O).  With a bridge and a fixed range, pods of all nodes
+    get the same addresses.
+    """
+    told = kubelet.option("--container-runtime-endpoint")
+    endpoint = told or str(settings.get("containerRuntimeEndpoint", CONTAINERD))
+    runtime = "CRI-O" if "crio" in endpoint else "containerd"
+    folder = folder_of_crio(root) if runtime == "CRI-O" else folder_of_containerd(root)
+    networks = list(read_networks(root, folder)) if folder else []
+    if not networks or networks[0].plugin not in OF_ONE_NODE or not networks[0].ranges:
+        return
+    first = networks[0]
+    if other := next((n for n in networks[1:] if is_of_cluster(n)), None):
+        names = [posixpath.basename(each.path) for each in (first, other)]
+        what = f"{runtime} takes {names[0]} of {folder} for pods, a {first.plugin} of each node "
+        what += f"with {first.ranges[0]}, and not {names[1]} ({other.plugin}), whose name sorts "
+        what += "after it: pods of several nodes have the same addresses, and do not reach each "
+        what += "other"
+        where = (Evidence(first.path, said=first.plugin), Evidence(other.path, said=other.plugin))
+        hint = f"remove {names[0]}, or give it a name that sorts after {names[1]}"
+        yield SAY.warning(what, *where, hint=hint)
+
+
+def is_of_cluster(network: CniNetwork) -> bool:
+    """Whether a network has a plugin of its own, or leaves its range to one (kube-router)."""
+    return network.plugin not in OF_ONE_NODE or not network.ranges
+
+
+def folder_of_containerd(root: Root) -> str:
+    """The folder of which containerd takes the first file, "" if it takes more of them."""
+    settings = read_containerd(root).values
+    found = [value_at(settings, "plugins", name, "cni") for name in CRI_NAMES]
+    cni = next((each for each in found if isinstance(each, dict)), {})
+    return str(cni.get("conf_dir", CNI)) if cni.get("max_conf_num", 1) == 1 else ""
+
+
+def folder_of_crio(root: Root) -> str:
+    """The folder of which CRI-O takes the first file, "" if it takes one by the network's name."""
+    folder, name = CNI, ""
+    for path in (path for pattern in CRIO for path in root.glob(pattern)):
+        network = value_at(read_toml(root, path).values, "crio", "network")
+        if isinstance(network, dict):
+            folder = str(network.get("network_dir", folder))
+            name = str(network.get("cni_default_network", name))
+    return "" if name else folder
+
+
+@dataclass(frozen=True)
+class PodSetting:
+    """Names of one setting of the kernel, of which the last assignment counts, and what follows
+    if it is 0.
+    """
+
+    names: tuple[str, ...]
+    effect: str
+
+
+# kubeadm tests both before it joins a node (its "preflight" checks); some network plugins set the
+# first by themselves, such as Calico's.
+NEEDED = (
+    PodSetting(
+        ("net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"),
+        "pods of this node reach neither those of other nodes nor anything outside",
+    ),
+    PodSetting(
+        ("net.bridge.bridge-nf-call-iptables",),
+        "pods do not reach services of the cluster whose pods are on the same node",
+    ),
+)
+
+
+def prove_forwarding(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings of settings that are off beside a kubelet, which does not change them."""
+    kubelet = next(services_of(subject, startup, "kubelet"), None)
+    if kubelet is None:
+        return
+    lines = list(read_config(subject, "sysctl.d"))
+    settings = read_sysctl(subject)
+    for needed in NEEDED:
+        last = [name for name in settings if name in needed.names][-1:]
+        if not last or settings[last[0]].value != "0":
+            continue
+        one = settings[last[0]]
+        on = [line for line in lines if name_of(line.key) in needed.names and line.value == "1"]
+        what = (
+            f"{last[0]}=0 of {one.where.path}: {kubelet.name} does not change it, and unless its "
+        )
+        what += f"network plugin does, {needed.effect}"
+        what += f" ({on[-1].path} sets 1, but is read before)" if on else ""
+        hint = "remove that line, or set 1 in a file that sorts after it"
+        yield SAY.warning(what, one.where, *(line.evidence for line in on[-1:]), hint=hint)

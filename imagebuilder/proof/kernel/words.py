@@ -7,64 +7,32 @@ Data: the effect of each, and where it is documented.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from operator import itemgetter
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.kernel.requested import prove_requested
-from imagebuilder.proof.kernel.values import prove_values
+from imagebuilder.proof.kernel.options import (
+    GRAPHICS,
+    REMOVE,
+    Harmful,
+    prove_option,
+    prove_requested,
+    prove_unknown,
+    prove_values,
+)
 from imagebuilder.proof.reading.cmdline import kernel_words
-from imagebuilder.proof.reading.modprobe import config_lines
-from imagebuilder.proof.reading.modules import Kernel, module_name, plain
+from imagebuilder.proof.reading.modprobe import options_of
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
-from imagebuilder.recipe.chip import Chip
 
 SAY = Say(Question.KERNEL)
-AMDGPU = "drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c of Linux"
-I915 = "drivers/gpu/drm/i915/i915_params.c of Linux"
-XE = "drivers/gpu/drm/xe/xe_module.c of Linux"
-AMDXDNA = "drivers/accel/amdxdna/aie2_pci.c of Linux"
 BOOT_OPTIONS = "Documentation/arch/x86/x86_64/boot-options.rst of Linux"
 PARAMETERS = "Documentation/admin-guide/kernel-parameters.txt of Linux"
 SELINUX = "/etc/selinux/config"
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # Less has no room for the root in memory and a model.
 LEAST_MEMORY = 2 << 30
-PAGE = 4096
-# Options of every module (kernel/params.c, lib/dynamic_debug.c of Linux).
-OF_ALL = frozenset(("dyndbg", "async_probe"))
-LEAST_GRAPHICS = 1 << 30
-
-
-@dataclass(frozen=True)
-class Harmful:
-    """A harmful word `key=value`.
-
-    `value` is a regular expression; `modules` are the drivers that it harms (none: any node), and
-    `architecture` the chips of those (none: all).  `is_fault` is False if the node works, but worse
-    than expected.
-    """
-
-    key: str
-    value: str
-    why: str
-    source: str
-    modules: frozenset[str] = frozenset()
-    is_fault: bool = True
-    architecture: str = ""
-
-    def harms(self, chips: Sequence[Chip], driver: str) -> bool:
-        """Whether a driver drives one of the chips that its option harms."""
-        return any(
-            driver in chip.modules and self.architecture in ("", chip.architecture)
-            for chip in chips
-        )
-
-    def say(self, what: str, where: Evidence) -> Finding:
-        return (SAY.fault if self.is_fault else SAY.warning)(what, where, hint=REMOVE)
 
 
 IGNORED = "the kernel ignores this value"
@@ -107,48 +75,6 @@ WORDS: tuple[Harmful, ...] = (
     Harmful("nopat", ".*", "access to a card's memory is slow: writes are not combined",
             PARAMETERS, is_fault=False),
 )  # fmt: skip
-PART_OF_MEMORY = "the driver uses only part of the card's memory: this is an option for tests"
-SMALL_WINDOW = "the processor reaches the card's memory through a small window, and loading a "
-SMALL_WINDOW += "model is slow"
-# In MiB; cards of this product have more than 4 GiB.
-SMALL = r"[1-9]\d{0,2}|[1-3]\d{3}"
-MILLISECONDS = "the unit is milliseconds: longer jobs count as hangs, and the driver ends them"
-SHORT = r"(.*,)?[1-9]\d{0,2}(,.*)?"
-LOST = "a card that hangs is not reset, and nothing computes on it until the node reboots"
-UNNOTICED = "nobody notices that a card hangs, and what waits for it waits forever"
-WEDGED = "the driver gives up a card after one job that takes too long, until the node reboots"
-COLUMNS = "the driver uses only these columns of the NPU, which has 8: programs for more do not run"
-OPTIONS: tuple[tuple[str, Harmful], ...] = (
-    *(
-        (driver, Harmful("enable_guc", "0", "it does not load the GuC firmware, without which "
-                         "DG2 cannot compute", I915))
-        for driver in ("i915", "xe")
-    ),
-    ("nvidia", Harmful("NVreg_EnableGpuFirmware", "0", "the open modules only work with the GSP "
-                       "firmware", "NVIDIA driver README, GSP Firmware")),
-    ("amdgpu", Harmful("dpm", "0", "the card's power management is off, and it keeps its "
-                       "initial clocks", AMDGPU)),
-    ("amdgpu", Harmful("ppfeaturemask", r"(?!([+-]?(0[xX][0-9a-fA-F]+|\d+))$).*", "it is no number "
-                       "without 0x, and the kernel does not load the driver", AMDGPU)),
-    ("amdgpu", Harmful("vramlimit", r"[1-9]\d*", PART_OF_MEMORY, AMDGPU)),
-    ("i915", Harmful("lmem_size", r"[1-9]\d*", PART_OF_MEMORY, I915)),
-    ("amdgpu", Harmful("ip_block_mask", "(?!0xf{8}$|-1$|4294967295$).*", "it disables parts of "
-                       "the card", AMDGPU)),
-    ("amdgpu", Harmful("lockup_timeout", SHORT, MILLISECONDS, AMDGPU)),
-    ("i915", Harmful("request_timeout_ms", SHORT, MILLISECONDS, I915)),
-    ("amdgpu", Harmful("vis_vramlimit", SMALL, SMALL_WINDOW, AMDGPU, is_fault=False)),
-    ("i915", Harmful("lmem_bar_size", SMALL, SMALL_WINDOW, I915, is_fault=False)),
-    ("xe", Harmful("vram_bar_size", rf"-\d+|{SMALL}", SMALL_WINDOW, XE, is_fault=False)),
-    ("amdgpu", Harmful("gpu_recovery", "0+", LOST, AMDGPU, is_fault=False)),
-    ("i915", Harmful("reset", "0+", LOST, I915, is_fault=False)),
-    ("i915", Harmful("enable_hangcheck", "[0nN].*|off", UNNOTICED, I915, is_fault=False)),
-    ("xe", Harmful("wedged_mode", "2|upon-any-hang-no-reset", WEDGED, XE, is_fault=False)),
-    ("amdxdna", Harmful("aie2_max_col", "[1-7]", COLUMNS, AMDXDNA, is_fault=False,
-                        architecture="XDNA 2")),
-)  # fmt: skip
-# Limits of the memory of graphics without memory of their own: option, and bytes per unit.
-GRAPHICS = (("ttm", "pages_limit", PAGE), ("amdgpu", "gttsize", 1 << 20))
-REMOVE = "remove that parameter or line (overlay key cmdline: or modules:)"
 
 
 def prove_words(subject: Subject) -> Iterator[Finding]:
@@ -166,7 +92,7 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
     for module, option, value, where in options_of(subject):
         yield from prove_option(subject.chips, module, option, value, where)
     kernel = subject.drivers
-    yield from prove_values(subject, kernel, list(options_of(subject)))
+    yield from prove_values(subject, kernel)
     yield from prove_unknown(subject, kernel, drivers)
     yield from prove_requested(subject, kernel)
 
@@ -239,85 +165,6 @@ def prove_memory(subject: Subject) -> Iterator[Finding]:
         elif size:
             what = f"{shown} hides all memory of a node beyond that"
             yield SAY.warning(what, word.evidence, hint=REMOVE)
-
-
-def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterator[Finding]:
-    """Warnings about options that the kernel would ignore, because the module does not have them.
-
-    Also those of a module that is not in the image, if a driver, or what it needs, has that option:
-    vendors' own builds of a driver have other names (amdttm, amdkcl).
-    """
-    options = list(options_of(subject))
-    there = kernel.by_name.keys() | kernel.builtin
-    paths = [kernel.by_name[name] for name in sorted(drivers) if name in kernel.by_name]
-    paths += [need for path in paths for need in kernel.needs(path)]
-    names = {module_name(path): names_of(kernel, path) for path in dict.fromkeys(paths)}
-    for module, option, _, where in options:
-        path = kernel.by_name.get(module, "") if where.path not in subject.shipped else ""
-        known = names_of(kernel, path) if path else frozenset[str]()
-        if known and option not in known | OF_ALL and not kernel.reader.mentions(path, option):
-            what = f"{module} has no option {option}: the kernel ignores it"
-            hint = f"modinfo -p {module} in the image lists its options"
-            yield SAY.warning(what, where, hint=hint)
-        meant = [name for name, known in names.items() if option in known]
-        is_set = any((name, option) == each[:2] for name in meant for each in options)
-        if module not in there and meant and not is_set:
-            what = f"{module}.{option} does nothing: the image has no module {module}"
-            yield SAY.warning(what, where, hint=f"{meant[0]} has that option here")
-
-
-def names_of(kernel: Kernel, path: str) -> frozenset[str]:
-    """The options of a module."""
-    info = kernel.reader.module(path).info
-    return frozenset(value.partition(":")[0] for value in info.get("parmtype", ()))
-
-
-def prove_option(
-    chips: Sequence[Chip], module: str, option: str, value: str, where: Evidence
-) -> Iterator[Finding]:
-    """Faults and warnings about one option of one module."""
-    drivers = {name for chip in chips for name in chip.modules}
-    for driver, row in OPTIONS:
-        is_named = (driver, row.key) == (module, option)
-        if is_named and row.harms(chips, driver) and re.fullmatch(row.value, value):
-            yield row.say(f"{module} has {option}={value}: {row.why}", where)
-    for chip in chips:
-        if module in chip.modules and option == "force_probe" and refuses(value, chip):
-            what = f"{module} has force_probe={value}, so it does not drive {chip.pci}"
-            yield SAY.fault(what, where, hint=REMOVE)
-        if module == "vfio_pci" and option == "ids" and takes(value, chip):
-            what = f"vfio-pci takes {chip.pci} from {' and '.join(chip.modules)}: ids={value}"
-            yield SAY.fault(what, where, hint=REMOVE)
-    for driver, key, unit in GRAPHICS:
-        limited = (driver, key) == (module, option) and "amdgpu" in drivers and value.isdecimal()
-        if limited and 0 < whole(value) * unit < LEAST_GRAPHICS:
-            what = f"{module} has {option}={value}: graphics may use less than 1 GiB"
-            yield SAY.fault(what, where, hint=REMOVE)
-
-
-def options_of(subject: Subject) -> Iterator[tuple[str, str, str, Evidence]]:
-    """(module, option, value, where) of modprobe.d(5) and the command line."""
-    for path, line in config_lines(subject):
-        words = line.split()
-        if words[0] == "options" and len(words) > 2:
-            for text in words[2:]:
-                option, _, value = text.partition("=")
-                yield plain(words[1]), option, value.strip('"'), Evidence(path, said=line)
-    for word in kernel_words(subject.cmdline):
-        module, is_option, option = word.key.partition(".")
-        if is_option:
-            yield plain(module), option, word.value, word.evidence
-
-
-def refuses(value: str, chip: Chip) -> bool:
-    """Whether `force_probe` of i915 and xe excludes a device."""
-    device = chip.pci.partition(":")[2]
-    return any(part.strip().lower() in (f"!{device}", "!*") for part in value.split(","))
-
-
-def takes(value: str, chip: Chip) -> bool:
-    """Whether `ids` of vfio-pci contains a device: vendor:device[:subvendor[:subdevice]]."""
-    return any(part.strip().lower().startswith(chip.pci) for part in value.split(","))
 
 
 def size_of(value: str) -> int:

@@ -14,12 +14,16 @@ from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.libraries.driver_rules import prove_driver
 from imagebuilder.proof.libraries.icd import prove_icds
-from imagebuilder.proof.libraries.preload import prove_preload
-from imagebuilder.proof.libraries.releases import prove_driver_releases, prove_renamed
-from imagebuilder.proof.libraries.runtimes import prove_releases, prove_runtimes
+from imagebuilder.proof.libraries.releases import (
+    prove_driver_releases,
+    prove_releases,
+    prove_renamed,
+    prove_runtimes,
+)
 from imagebuilder.proof.reading.icd import Icd, find_icds
 from imagebuilder.proof.reading.interpreters import cannot_run
-from imagebuilder.proof.reading.libraries import PYTHON, search_of, services_in
+from imagebuilder.proof.reading.libraries import PYTHON, Search, search_of, services_in
+from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.recipe.engines import find_engine
@@ -31,6 +35,7 @@ LOAD = (
     '"$loader" --list "$library" 2>&1; echo "status $?"; done'
 )
 MOST_SECONDS = 120
+PRELOAD = "/etc/ld.so.preload"
 
 
 def prove_libraries(subject: Subject) -> Iterator[Finding]:
@@ -215,3 +220,15 @@ def is_complaint(line: str) -> bool:
         or "error while loading" in line
         or "cannot open shared object" in line
     )
+
+
+def prove_preload(search: Search) -> Iterator[Finding]:
+    """A warning of libraries that no program can load: ld.so complains, and goes on without."""
+    lines = search.files.root.text(PRELOAD).replace(":", " ").splitlines()
+    names = dict.fromkeys(word for line in lines for word in line.partition("#")[0].split())
+    missing = [name for name in names if "$" not in name and not search.named(name)]
+    if missing:
+        what = f"{PRELOAD} names {some(missing)}, which the image does not have for its "
+        what += "processor: every program prints an error and runs without it"
+        hint = "install it, or remove its name"
+        yield SAY.warning(what, Evidence(PRELOAD, said=some(missing)), hint=hint)

@@ -1,25 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drivers whose module, library and firmware work only together in one version, but NVIDIA's."""
+"""Parts of a card's software that work only together in one version, but NVIDIA's driver."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.libraries import SAY
+from imagebuilder.proof.libraries.closure import Closure
 from imagebuilder.proof.reading.libraries import Files, Search, services_in
 from imagebuilder.proof.reading.modules import ENDINGS, module_name
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.units import split_prefixes
 from imagebuilder.proof.subject import Subject
 
+# Those of which a process may have one version.
+RUNTIMES = frozenset(("libamdhip64", "libhsa-runtime64", "libcudart", "librocblas", "libcublas"))
+# XRT's own interface between these changes with every release.
+XRT = re.compile(r"libxrt_\w+\.so\.(\d+\.\d+)\.\d+")
 FIRMWARE = "/usr/lib/firmware"
 # Magic, version of the header, and three numbers.
 HEADER = struct.Struct("<5I")
+
+
+def prove_runtimes(closure: Closure, declared: Mapping[str, str]) -> Iterator[Finding]:
+    """Warnings of two versions of a runtime in one process."""
+    told: set[tuple[str, ...]] = set()
+    for path, why in declared.items():
+        versions: dict[str, dict[str, str]] = {}
+        for other in closure.reached({path: why}):
+            stem, _, version = posixpath.basename(other).partition(".so.")
+            if stem in RUNTIMES:
+                versions.setdefault(stem, {})[version.partition(".")[0]] = other
+        for stem, found in versions.items():
+            pair = tuple(sorted(found.values()))
+            if len(found) > 1 and pair not in told:
+                told.add(pair)
+                what = f"{path} loads two versions of {stem} ({' and '.join(pair)}): one does not "
+                what += "know the memory and streams of the other"
+                hint = "install libraries of one release of the runtime"
+                yield SAY.warning(what, *map(Evidence, pair), hint=hint)
+
+
+def prove_releases(closure: Closure) -> Iterator[Finding]:
+    """A warning of libraries of XRT of several releases."""
+    found: dict[str, str] = {}
+    for path in closure.files.native:
+        if match := XRT.fullmatch(posixpath.basename(path)):
+            found.setdefault(match[1], path)
+    if len(found) > 1:
+        what = f"libraries of XRT are of releases {' and '.join(sorted(found))}: they only work "
+        what += "with those of their own release"
+        hint = "install all packages of XRT in one version"
+        yield SAY.warning(what, *map(Evidence, found.values()), hint=hint)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,12 @@ from imagebuilder.proof.privileges.accounts import find_accounts
 from imagebuilder.proof.privileges.consoles import find_consoles
 from imagebuilder.proof.privileges.files import find_devices, find_files
 from imagebuilder.proof.privileges.login import find_ways_in
-from imagebuilder.proof.privileges.patterns import prove_patterns
 from imagebuilder.proof.privileges.searched import (
     find_open_folders,
     find_programs,
     find_search_folders,
 )
-from imagebuilder.proof.privileges.sudo import find_rules
+from imagebuilder.proof.privileges.sudo import find_rules, prove_patterns
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.accounts import PASSWD
 from imagebuilder.proof.reading.addresses import is_loopback

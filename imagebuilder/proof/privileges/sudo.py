@@ -7,9 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.includes import read_including
 from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.say import Say
+from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
 SUDO = ("/usr/bin/sudo", "/usr/bin/sudo-rs")
@@ -57,6 +60,12 @@ SHELLS_INSIDE = frozenset(
      "gawk", "mawk", "perl", "python", "python3", "ruby", "lua", "env", "xargs", "watch", "bash",
      "sh", "dash", "zsh", "su", "gdb", "ftp", "socat", "screen", "tmux")
 )  # fmt: skip
+SAY = Say(Question.PRIVILEGES)
+MOST_LINE = 4096
+# A command with a wildcard in a word behind it; `^...$` is a regular expression.
+COMMAND = re.compile(
+    r"(?<![^\s,:=!])(?P<program>/[^\s,:=*?]+)[ \t]+(?P<words>[^,^*?\[]*(?<!\\)[*?\[][^,]*)"
+)
 
 
 @dataclass(frozen=True)
@@ -217,3 +226,19 @@ def joined_lines(root: Root, path: str, *, comments: bool = False) -> Iterator[S
         if whole and (comments or not whole.startswith("#")):
             yield SudoersLine(path, first, whole)
         kept, first = "", 0
+
+
+def prove_patterns(subject: Subject) -> Iterator[Finding]:
+    """Warnings: a word more, such as another file, fits a wildcard as well."""
+    if not any(subject.root.lies(program) for program in SUDO):
+        return
+    for line in read_sudoers(subject.root):
+        if line.path in subject.shipped or len(line.text) > MOST_LINE:
+            continue
+        for found in COMMAND.finditer(line.text):
+            words = " ".join(found["words"].split())
+            what = f"sudo lets {line.text.split()[0]} give {found['program']} more than {words}: a "
+            what += "wildcard in arguments stands for / and for further words too"
+            where = Evidence(f"{line.path}:{line.number}", said=f"{found['program']} {words}")
+            hint = "list the arguments, or let them run a script that checks them"
+            yield SAY.warning(what, where, hint=hint)

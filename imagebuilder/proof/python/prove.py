@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from packaging.version import InvalidVersion, Version
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.python.installed import prove_requires, prove_search
-from imagebuilder.proof.python.twice import prove_twice
+from imagebuilder.proof.python.installed import prove_requires, prove_search, prove_twice
 from imagebuilder.proof.reading.provenance import TraceKind
 from imagebuilder.proof.reading.python import (
     Distribution,

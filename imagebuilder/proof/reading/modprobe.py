@@ -101,3 +101,17 @@ def requested(subject: Subject) -> Iterator[tuple[str, Evidence]]:
     for word in kernel_words(subject.cmdline):
         if word.key in ON_CMDLINE:
             yield from ((name, word.evidence) for name in word.value.split(",") if name)
+
+
+def options_of(subject: Subject) -> Iterator[tuple[str, str, str, Evidence]]:
+    """(module, option, value, where) of modprobe.d(5) and the command line."""
+    for path, line in config_lines(subject):
+        words = line.split()
+        if words[0] == "options" and len(words) > 2:
+            for text in words[2:]:
+                option, _, value = text.partition("=")
+                yield plain(words[1]), option, value.strip('"'), Evidence(path, said=line)
+    for word in kernel_words(subject.cmdline):
+        module, is_option, option = word.key.partition(".")
+        if is_option:
+            yield plain(module), option, word.value, word.evidence

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of tmpfiles.d(5), which systemd-tmpfiles obeys at boot."""
+"""What is made when a node boots: by the lines of tmpfiles.d(5), and by systemd for a unit."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.proof.reading.config import config_files, config_folders
+from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.subject import Subject, once
 
 FOLDERS = config_folders("tmpfiles.d")
@@ -19,6 +20,16 @@ NOTHING = "-"
 MAKES = frozenset("dDqQvezZfFCm")
 MADE_FOLDERS = frozenset("dDqQve")
 NEW_FOLDER = os.stat_result((stat.S_IFDIR | 0o755, *[0] * 9))
+# Folders that systemd makes before a service starts, and where.
+MADE = {
+    "RuntimeDirectory": "/run",
+    "StateDirectory": "/var/lib",
+    "CacheDirectory": "/var/cache",
+    "LogsDirectory": "/var/log",
+    "ConfigurationDirectory": "/etc",
+}
+# Kinds of lines of tmpfiles.d(5) that make the path.
+MADE_KINDS = re.compile(r"[dDqQvfFCpLcb]")
 
 
 @dataclass(frozen=True)
@@ -84,3 +95,14 @@ def with_tmpfiles(
             gid = accounts.groups.get(line.group, info.st_gid)
             found[path] = os.stat_result((new, *info[1:4], uid, gid, *info[6:10]))
     return found
+
+
+def made_by(unit: LoadedUnit) -> Iterator[str]:
+    """The folders that systemd makes for a unit, which belong to its account."""
+    for key, top in MADE.items():
+        yield from (f"{top}/{word.partition(':')[0]}" for word in unit.words(key))
+
+
+def made_by_tmpfiles(subject: Subject) -> set[str]:
+    """The paths that systemd-tmpfiles makes at boot."""
+    return {line.path.rstrip("/") for line in read_tmpfiles(subject) if MADE_KINDS.match(line.kind)}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""systemd units of a root, read with their drop-ins (systemd.unit(5))."""
+"""systemd units of a root, read with their drop-ins (systemd.unit(5)), and paths in their settings,
+such as `-+/srv/a:/mnt/a:ro` (systemd.exec(5)).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,8 @@ FOLDERS = config_folders("systemd/system")
 # Before the program of Exec*= (systemd.service(5), "special executable prefixes").
 PREFIXES = "@-:+!|"
 BINARIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
+OPTIONAL = "-"  # a path that may be missing
+PATH_PREFIXES = "-+"  # and + for one below the unit's own root
 
 
 def split_prefixes(line: str) -> tuple[str, str]:
@@ -153,3 +157,31 @@ def default_memlock(root: Root) -> str:
     lines = (line for path in files for line in assignments(root.text(path)))
     found = [value for _, key, value in lines if key == "DefaultLimitMEMLOCK"]
     return found[-1] if found else ""
+
+
+@dataclass(frozen=True)
+class UnitPath:
+    """A path of the image, and where the unit's programs see it: elsewhere if it is bound there."""
+
+    source: str
+    target: str
+    is_optional: bool
+
+
+def unit_paths(unit: UnitSettings, *keys: str) -> Iterator[UnitPath]:
+    """The paths of some settings of a unit, without a slash at their end."""
+    for word in (word for key in keys for word in unit.words(key)):
+        bare = word.lstrip(PATH_PREFIXES)
+        source, _, rest = bare.partition(":")
+        target = rest.partition(":")[0] if rest.startswith("/") else source
+        is_optional = OPTIONAL in word[: len(word) - len(bare)]
+        yield UnitPath(without_slash(source), without_slash(target), is_optional)
+
+
+def without_slash(path: str) -> str:
+    return path.rstrip("/") or path[:1]
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is `folder` or below it."""
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")

@@ -18,7 +18,7 @@ from imagebuilder.proof.reading.systemd import (
     address_families,
     said_in,
 )
-from imagebuilder.proof.reading.unit_paths import UnitPath, is_below, unit_paths
+from imagebuilder.proof.reading.units import UnitPath, is_below, unit_paths
 from imagebuilder.proof.services import SAY
 from imagebuilder.recipe.expectations import Device
 from imagebuilder.root import Root

@@ -13,8 +13,7 @@ from imagebuilder.proof.reading.environment import Environment
 from imagebuilder.proof.reading.interpreters import INTERPRETER, first_line
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
 from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, said_in
-from imagebuilder.proof.reading.unit_paths import is_below, unit_paths
-from imagebuilder.proof.reading.units import prefixes_of
+from imagebuilder.proof.reading.units import is_below, prefixes_of, unit_paths
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

@@ -25,8 +25,6 @@ from imagebuilder.proof.services.devices import (
     prove_search,
     prove_selection,
 )
-from imagebuilder.proof.services.hosts import prove_hosts
-from imagebuilder.proof.services.models import prove_model
 from imagebuilder.proof.services.platforms import prove_platform_plugins
 from imagebuilder.proof.services.programs import (
     prove_caches,
@@ -38,8 +36,10 @@ from imagebuilder.proof.services.sessions import prove_sessions, prove_units
 from imagebuilder.proof.services.settings import (
     prove_accepted,
     prove_address,
+    prove_hosts,
     prove_known,
     prove_lent,
+    prove_model,
     prove_port,
     prove_processor,
     prove_threads,

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options and variables of an engine, and where it listens."""
+"""The options and variables of an engine, where it listens, and whether its model stays there."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.addresses import is_local
 from imagebuilder.proof.reading.commands import CommandLine, SettingValue, without
-from imagebuilder.proof.reading.made import made_by, made_by_tmpfiles
-from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.processors import AFFINITY, ALLOWED, processors
+from imagebuilder.proof.reading.config import config_folders
+from imagebuilder.proof.reading.environment import Environment, environment_of
+from imagebuilder.proof.reading.numbers import AFFINITY, ALLOWED, processors, whole
 from imagebuilder.proof.reading.sysctl import read_sysctl
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, read_startup
-from imagebuilder.proof.reading.unit_paths import is_below
+from imagebuilder.proof.reading.tmpfiles import made_by, made_by_tmpfiles, read_tmpfiles
+from imagebuilder.proof.reading.units import is_below
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import processors_of
-from imagebuilder.proof.services.hosts import prove_one_address
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.recipe.engines import EngineKind
@@ -27,6 +28,10 @@ from imagebuilder.root import Root
 QUOTA = "CPUQuota"
 AT_BOOT = ("/run/", "/proc/", "/sys/", "/dev/")
 WORD = re.compile(rb"[A-Za-z][\w-]+")
+HOSTS = ("HOST", "ADDRESS", "LISTEN")
+NETWORKS = config_folders("systemd/network")
+CLEANING = "systemd-tmpfiles-clean.timer"
+AGING = "dDevqQC"  # types of lines whose age counts (tmpfiles.d(5))
 
 
 def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
@@ -248,3 +253,59 @@ def words_of(root: Root, patterns: Sequence[str]) -> frozenset[str]:
     for path in files:
         found.update(WORD.findall(root.map(path) or b""))
     return frozenset(word.decode().replace("-", "_").strip("_").lower() for word in found)
+
+
+def prove_one_address(
+    root: Root, unit: str, name: str, address: str, where: Evidence
+) -> Iterator[Finding]:
+    """A warning about listening on an address that one node has, in the image of all."""
+    try:
+        number = ip_address(address.strip("[]"))
+    except ValueError:
+        return
+    if number.is_loopback or number.is_unspecified or number.is_multicast:
+        return
+    files = (path for folder in NETWORKS for path in root.glob(f"{folder}/*.network"))
+    given = re.compile(rf"^Address={re.escape(str(number))}\b", re.MULTILINE)
+    if not any(given.search(root.text(path)) for path in files):
+        what = f"{unit} listens on {number} ({name}), the address of one node: on all others it "
+        what += "does not start"
+        hint = "listen on every address, and limit access with a firewall or IPAddressAllow="
+        yield SAY.warning(what, where, hint=hint)
+
+
+def prove_hosts(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings of PREFIX_HOST beside the PREFIX_PORT that an overlay declares as listened on."""
+    listens = subject.image.listens or ()
+    for unit in startup.starting():
+        if not listens or all(path in subject.shipped for path in unit.paths):
+            continue
+        environment = environment_of(subject, unit)
+        for name, variable in environment.items():
+            prefix, _, last = name.rpartition("_")
+            port = environment.get(f"{prefix}_PORT") if last in HOSTS else None
+            if port and f"{port.value}/tcp" in listens:
+                where = variable.evidence(name)
+                yield from prove_one_address(subject.root, unit.name, name, variable.value, where)
+
+
+def prove_model(
+    subject: Subject, startup: Startup, unit: str, kind: EngineKind, environment: Environment
+) -> Iterator[Finding]:
+    """A fault if systemd-tmpfiles(8) removes an old model; a disk without times makes each old."""
+    model = kind.model.boot.model if kind.model.boot else None
+    chosen = environment.get(model.variable) if model else None
+    if chosen is None or CLEANING not in startup.jobs:
+        return
+    above = [
+        line
+        for line in read_tmpfiles(subject)
+        if chosen.value.startswith(f"{line.path.rstrip('/')}/")
+    ]
+    # The line of the folder that is nearest decides.
+    nearest = max(above, key=lambda line: len(line.path), default=None)
+    if nearest and nearest.kind in AGING and nearest.age:
+        what = f"systemd-tmpfiles removes what is older than {nearest.age} from {nearest.path}, "
+        what += f"where {unit} has its model"
+        hint = "remove the age from that line (the sixth field)"
+        yield SAY.fault(what, Evidence(nearest.place, said=nearest.said), hint=hint)

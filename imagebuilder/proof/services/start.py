@@ -25,8 +25,7 @@ from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
 from imagebuilder.proof.reading.nodes import find_family
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
-from imagebuilder.proof.reading.unit_paths import is_below, unit_paths
-from imagebuilder.proof.reading.units import BINARIES, find_unit
+from imagebuilder.proof.reading.units import BINARIES, find_unit, is_below, unit_paths
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.subject import Subject

@@ -12,56 +12,56 @@ from imagebuilder.proof.reading.systemd import Startup, read_startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.authorities import prove_anchors, prove_served
-from imagebuilder.proof.system.files.characters import prove_characters
-from imagebuilder.proof.system.files.defaults import prove_defaults
-from imagebuilder.proof.system.files.documents import prove_documents
 from imagebuilder.proof.system.files.extensions import prove_extensions
 from imagebuilder.proof.system.files.named import prove_named_files
 from imagebuilder.proof.system.files.needed import prove_files
-from imagebuilder.proof.system.files.udev_rules import prove_udev_rules
-from imagebuilder.proof.system.files.unread import prove_read
+from imagebuilder.proof.system.files.slips import prove_characters, prove_udev_rules
+from imagebuilder.proof.system.files.unread import prove_defaults, prove_documents, prove_read
 from imagebuilder.proof.system.login.access_list import prove_access_list
 from imagebuilder.proof.system.login.accounts import prove_accounts, prove_unit_accounts
 from imagebuilder.proof.system.login.bans import prove_bans
-from imagebuilder.proof.system.login.limits import prove_session_limits
-from imagebuilder.proof.system.login.open_files import prove_open_files
-from imagebuilder.proof.system.login.shared_memory import prove_shared_memory
+from imagebuilder.proof.system.login.limits import (
+    prove_open_files,
+    prove_session_limits,
+    prove_shared_memory,
+)
 from imagebuilder.proof.system.login.sudo_terminal import prove_terminal
-from imagebuilder.proof.system.network.containers import prove_ends
 from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
 from imagebuilder.proof.system.network.families import prove_families
-from imagebuilder.proof.system.network.firewall import prove_firewall
-from imagebuilder.proof.system.network.netdevs import prove_netdevs
-from imagebuilder.proof.system.network.nic import prove_network
-from imagebuilder.proof.system.network.ports import prove_client_ports, prove_dropped_ports
+from imagebuilder.proof.system.network.firewall import (
+    prove_client_ports,
+    prove_dropped_ports,
+    prove_firewall,
+)
+from imagebuilder.proof.system.network.nic import prove_ends, prove_netdevs, prove_network
 from imagebuilder.proof.system.programs.card_tools import prove_card_tools
-from imagebuilder.proof.system.programs.docstrings import prove_docstrings
+from imagebuilder.proof.system.programs.daemons import (
+    prove_rotation,
+    prove_time_sources,
+    prove_tuning,
+)
 from imagebuilder.proof.system.programs.dry_runs import prove_dry_runs
-from imagebuilder.proof.system.programs.extras import prove_extras
+from imagebuilder.proof.system.programs.extras import prove_docstrings, prove_extras
 from imagebuilder.proof.system.programs.helpers import prove_helpers
 from imagebuilder.proof.system.programs.local_requests import prove_requests
 from imagebuilder.proof.system.programs.openssl import prove_openssl
 from imagebuilder.proof.system.programs.options import prove_options
-from imagebuilder.proof.system.programs.places import prove_places
+from imagebuilder.proof.system.programs.places import prove_places, prove_tools
 from imagebuilder.proof.system.programs.readings import prove_readings
-from imagebuilder.proof.system.programs.rotation import prove_rotation
 from imagebuilder.proof.system.programs.scripts import prove_scripts
-from imagebuilder.proof.system.programs.time_sources import prove_time_sources
-from imagebuilder.proof.system.programs.tools import prove_tools
-from imagebuilder.proof.system.programs.tuning import prove_tuning
 from imagebuilder.proof.system.programs.upgrades import prove_upgrades
 from imagebuilder.proof.system.programs.variables import prove_variables
 from imagebuilder.proof.system.units.fences import prove_fences
-from imagebuilder.proof.system.units.keys import prove_keys
+from imagebuilder.proof.system.units.ignored import (
+    prove_keys,
+    prove_namesakes,
+    prove_removed,
+    prove_sections,
+)
 from imagebuilder.proof.system.units.late import prove_late_settings
-from imagebuilder.proof.system.units.manager import prove_journal, prove_manager
-from imagebuilder.proof.system.units.namesakes import prove_namesakes
-from imagebuilder.proof.system.units.paths import prove_paths
+from imagebuilder.proof.system.units.manager import prove_journal, prove_manager, prove_processors
 from imagebuilder.proof.system.units.private_tmp import prove_private_tmp
-from imagebuilder.proof.system.units.processors import prove_processors
-from imagebuilder.proof.system.units.reach import prove_reach
-from imagebuilder.proof.system.units.removed import prove_removed
-from imagebuilder.proof.system.units.sections import prove_sections
+from imagebuilder.proof.system.units.reach import prove_paths, prove_reach
 from imagebuilder.proof.system.units.sleep import prove_sleep
 from imagebuilder.proof.system.units.start import prove_listeners, prove_ports, prove_start
 

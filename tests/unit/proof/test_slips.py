@@ -9,23 +9,21 @@ import pytest
 
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.clusters.slurm import prove_detection, prove_memory
-from imagebuilder.proof.privileges.patterns import prove_patterns
+from imagebuilder.proof.privileges.sudo import prove_patterns
 from imagebuilder.proof.reading.environment import Variable, unclosed
+from imagebuilder.proof.reading.networkd import NETWORKD
 from imagebuilder.proof.reading.site import SiteService
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services.devices import prove_python_path
 from imagebuilder.proof.services.selectors import SELECTORS
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.files.characters import prove_characters
 from imagebuilder.proof.system.files.mounts import prove_fields
 from imagebuilder.proof.system.files.needed import prove_huge_pages, prove_settings
-from imagebuilder.proof.system.files.udev_rules import prove_udev_rules
+from imagebuilder.proof.system.files.slips import prove_characters, prove_udev_rules
 from imagebuilder.proof.system.files.unread import prove_read
 from imagebuilder.proof.system.network.firewall import opens_ssh
-from imagebuilder.proof.system.network.netdevs import prove_netdevs
-from imagebuilder.proof.system.network.nic import NETWORKD
-from imagebuilder.proof.system.units.namesakes import prove_namesakes
-from imagebuilder.proof.system.units.sections import prove_sections
+from imagebuilder.proof.system.network.nic import prove_netdevs
+from imagebuilder.proof.system.units.ignored import prove_namesakes, prove_sections
 from tests.unit.proof.trees import Content, Program, make_tree, subject
 
 UNITS = "/etc/systemd/system"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A site's files that nobody reads or runs: by their name, their mode, or because the image lacks
-the program.
+the program; and variables of such files.
 
 Programs that read a folder pass over names that they do not expect, and say nothing.
 """
@@ -15,8 +15,13 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import PARENTS
-from imagebuilder.proof.reading.site import site_files
+from imagebuilder.proof.reading.documents import read_yaml
+from imagebuilder.proof.reading.environment import assignments
+from imagebuilder.proof.reading.interpreters import EXECUTABLE, SHELL, first_line, runs
+from imagebuilder.proof.reading.site import SET_ASIDE, site_files
 from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.reading.units import find_file, find_program
+from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
@@ -27,6 +32,20 @@ IFUPDOWN = ("/usr/sbin/ifup", "/sbin/ifup")
 UNITS = r"automount|device|mount|path|scope|service|slice|socket|swap|target|timer"
 INIT, SYSV = "/etc/init.d", "/usr/lib/systemd/system-generators/systemd-sysv-generator"
 STARTED = re.compile(r"S\d\d(?P<name>.+)")
+CLOUD_INIT = "/usr/bin/cloud-init"
+CLOUD_FILES = ("/etc/cloud/cloud.cfg", "/etc/cloud/cloud.cfg.d/*.cfg")
+FOLDERS = ("/etc/default", "/etc/sysconfig")
+# Where what reads one may be, the likely folders first, in the others only programs; and what never
+# does.
+LIKELY = ("/etc/", "/usr/lib/systemd/", "/usr/local/")
+OTHERS = ("/usr/", "/opt/", "/srv/", "/root/")
+NOT_READERS = (
+    "/usr/share/", "/usr/src/", "/usr/include/", "/usr/lib/modules/", "/usr/lib/firmware/",
+    "/usr/lib/python3/",
+)  # fmt: skip
+MOST_BYTES = 8 << 20
+# A script that puts the name together, or hands all variables on.
+COMPOSED, EXPORTS = (b"/$", b"/%s", b"/{"), b"set -a"
 
 
 @dataclass(frozen=True)
@@ -191,3 +210,77 @@ def prove_init_scripts(subject: Subject) -> Iterator[Finding]:
             what = f"{script} never runs: this systemd makes no units from scripts in {INIT}"
             hint = f"write a unit for it: /etc/systemd/system/{unit}"
             yield SAY.fault(what, Evidence(path, said=script), hint=hint)
+
+
+def prove_documents(subject: Subject) -> Iterator[Finding]:
+    """Warnings of files of cloud-init, which goes on without one that is no YAML."""
+    root = subject.root
+    for pattern in CLOUD_FILES if root.is_file(CLOUD_INIT) else ():
+        for path in site_files(subject, pattern):
+            read = read_yaml(root, path)
+            if read.problem and read.refused:
+                what = f"cloud-init ignores {path}, which {read.problem}"
+                yield SAY.warning(what, read.evidence, hint="correct the file")
+
+
+def prove_defaults(subject: Subject) -> Iterator[Finding]:
+    """Warnings of variables in /etc/default and /etc/sysconfig that nothing reads, one a file.
+
+    These files belonged to scripts of init.  A unit reads one by EnvironmentFile=, or a script that
+    it starts; where neither does, what the file says has no effect, and nothing says so.
+    """
+    wanted: dict[str, dict[str, str]] = {}
+    for path in (path for folder in FOLDERS for path in subject.root.glob(f"{folder}/*")):
+        if is_changed(subject, path):
+            told = {n: v for n, v in assignments(subject.root.text(path)) if v.strip()}
+            wanted |= {path: told} if told else {}
+    if not wanted:
+        return
+    left = {path: set(names) for path, names in wanted.items()}
+    for folders, but in ((LIKELY, ()), (OTHERS, LIKELY)):
+        for reader, info in subject.entries.items() if left else ():
+            is_meant = reader.startswith(folders) and not reader.startswith((*but, *NOT_READERS))
+            is_meant = is_meant and (info.st_mode & EXECUTABLE != 0 or folders == LIKELY)
+            if is_meant and stat.S_ISREG(info.st_mode) and info.st_size < MOST_BYTES:
+                for path in [each for each in left if each != reader]:
+                    left[path] -= read_by(subject, reader, path, left[path])
+        left = {path: names for path, names in left.items() if names}
+    for path, names in left.items():
+        ordered = [name for name in wanted[path] if name in names]
+        what = f"{some(ordered)} in {path} {'has' if len(ordered) == 1 else 'have'} no effect: no "
+        what += "unit and no program of the image reads it from there"
+        hint = "set it where the program reads its settings, such as a drop-in of its unit"
+        yield SAY.warning(what, Evidence(path, said=f"{ordered[0]}="), hint=hint)
+
+
+def is_changed(subject: Subject, path: str) -> bool:
+    """Whether a file is a package's that is not as it was shipped, or a site's with the name of a
+    package, a service or a program: another one may be for people, or for another machine.
+    """
+    root, name = subject.root, posixpath.basename(path)
+    host, shipped = root.host(path), subject.shipped.get(path)
+    if host is None or root.link_at(path) or not root.is_file(path):
+        return False
+    if shipped:
+        return bool(shipped.checksum and not shipped.checksum.is_of(host))
+    is_known = name in subject.packages or find_file(root, f"{name}.service")
+    is_known = is_known or find_program(root, name)
+    return bool(is_known) and not SET_ASIDE.fullmatch(name)
+
+
+def read_by(subject: Subject, reader: str, path: str, names: set[str]) -> set[str]:
+    """Those of some variables that a file reads: all, unless it is a shell script that mentions
+    only some.
+    """
+    is_of_init = reader.startswith(f"{INIT}/") and not subject.root.is_file(SYSV)
+    content = None if is_of_init else subject.root.map(reader)
+    if not content:
+        return set()
+    folder, name = posixpath.split(path)
+    is_named = content.find(path.encode()) >= 0
+    is_composed = any(content.find(folder.encode() + mark) >= 0 for mark in COMPOSED)
+    if not is_named and not (is_composed and content.find(name.encode()) >= 0):
+        return set()
+    if not runs(SHELL, first_line(content)) or content.find(EXPORTS) >= 0:
+        return names
+    return {each for each in names if content.find(each.encode()) >= 0}

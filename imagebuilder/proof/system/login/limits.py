@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of all sessions of users, which everybody has who computes over ssh."""
+"""Limits of sessions: of memory and processors, of open files, and of the life of shared memory.
+
+RemoveIPC=, by default yes, removes what an account has in /dev/shm when its last session ends;
+system accounts are left out (logind.conf(5); systemd/systemd #2039, vllm-project/vllm #54259).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,18 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.reading.config import is_false
+from imagebuilder.proof.reading.limits import limits_of, read_limits
 from imagebuilder.proof.reading.numbers import size_of, whole
-from imagebuilder.proof.reading.units import FOLDERS
+from imagebuilder.proof.reading.site import site_services
+from imagebuilder.proof.reading.sysctl import read_sysctl
+from imagebuilder.proof.reading.systemd import Startup, last_lines
+from imagebuilder.proof.reading.units import FOLDERS, is_below, unit_paths
+from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.recipe.engines import find_engine
+from imagebuilder.root import Root
 
 # The slices of all users together, and of each.
 FILES = ("user.slice", "user.slice.d/*.conf", "user-.slice.d/*.conf", "user@.service.d/*.conf")
@@ -21,6 +33,16 @@ LIMIT = re.compile(
 )
 # What a program that computes may well need; shares of a node are large enough.
 LEAST_MEMORY, LEAST_PERCENT, LEAST_TASKS = 16 << 30, 800, 4096
+ITEM, MOST = "nofile", "fs.nr_open"
+CONFIG, KEY = "systemd/logind.conf", "RemoveIPC"
+LOGIND, SESSION = "/usr/lib/systemd/systemd-logind", "pam_systemd.so"
+# Where logins over ssh and on a console are told to logind, in Debian and in Fedora.
+STACKS = ("sshd", "login", "common-session", "system-auth", "password-auth", "postlogin")
+MODULES = (f"/usr/lib/*/security/{SESSION}", f"/usr/lib*/security/{SESSION}")
+LINGER = "/var/lib/systemd/linger"
+SHARED = "/dev/shm"
+# The last system account when systemd was built for Debian and Fedora.
+LAST_SYSTEM = 999
 
 
 def prove_session_limits(subject: Subject) -> Iterator[Finding]:
@@ -43,3 +65,79 @@ def is_low(key: str, value: str) -> bool:
         return True
     least = LEAST_TASKS if key == "TasksMax" else LEAST_MEMORY
     return 0 <= size_of(value) < least
+
+
+def prove_open_files(subject: Subject) -> Iterator[Finding]:
+    """Warnings, one for each limit: setrlimit(2) fails with EPERM, for root as well.
+
+    Debian's pam_limits goes on without the limit (tried with 1.7), that of Linux-PAM refuses the
+    session.  systemd raises fs.nr_open when it starts, so only a setting lowers it, and caps its
+    own limits by it.
+    """
+    most = read_sysctl(subject).get(MOST)
+    if most is None or not most.value.isdecimal():
+        return
+    lines = read_limits(subject.root, ITEM)
+    refused: dict[Evidence, list[str]] = {}
+    for user in sorted(subject.accounts.logins):
+        own = lines if user != "root" else [line for line in lines if line.domain != "*"]
+        limit = limits_of(user, subject.accounts, own).get("hard")
+        if limit and whole(limit.value) > whole(most.value):
+            said = f"{limit.domain} {limit.kind} {ITEM} {limit.value}"
+            refused.setdefault(Evidence(limit.path, said=said), []).append(user)
+    for where, users in refused.items():
+        what = f"{where.said} of {where.path} is more than the kernel allows ({MOST} = "
+        what += f"{most.value}): {some(users)} cannot have so many open files, and PAM may refuse "
+        what += "the login"
+        hint = f"remove {MOST}, which systemd raises by itself, or lower the limit"
+        yield SAY.warning(what, where, most.where, hint=hint)
+
+
+def prove_shared_memory(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """A warning.  Where nobody chose it, only of engines in Python, whose processes share tensors:
+    others may have nothing there.
+    """
+    root = subject.root
+    line = last_lines(subject, CONFIG).get(KEY)
+    is_off = line is not None and is_false(line.value)
+    if is_off or not root.is_file(LOGIND) or not has_sessions(root):
+        return
+    sharing = {
+        engine.unit
+        for engine in subject.expectations.engines
+        if find_engine(subject.engines, engine.engine).model.platform
+    }
+    names = {
+        service.name: service.unit.last("User")
+        for service in site_services(subject, startup)
+        if (line or service.name in sharing) and is_removed(subject, service.unit.last("User"))
+        and not any(is_below(SHARED, p.target)
+                    for p in unit_paths(service.unit, "TemporaryFileSystem"))
+    }  # fmt: skip
+    if names:
+        user = next(iter(names.values()))
+        what = f"{KEY}=yes takes the shared memory from {some(names)} whenever the last session of "
+        what += f"{user} ends, as whom people log in too"
+        where = line.evidence if line else Evidence(f"/etc/{CONFIG}", said=f"{KEY}=yes (default)")
+        hint = f"set {KEY}=no in /etc/{CONFIG}.d, or run the service as a system account"
+        yield SAY.warning(what, where, hint=hint)
+
+
+def has_sessions(root: Root) -> bool:
+    """Whether a login tells logind of its session (pam_systemd(8))."""
+    lines = (
+        line.split() for name in STACKS for line in root.text(f"/etc/pam.d/{name}").splitlines()
+    )
+    modules = (path for pattern in MODULES for path in root.glob(pattern))
+    return any(map(root.is_file, modules)) and any(
+        words and words[0].lstrip("-") == "session" and any(SESSION in word for word in words)
+        for words in lines
+    )
+
+
+def is_removed(subject: Subject, user: str) -> bool:
+    """Whether people log in as an account that is no system account, and that does not linger."""
+    account = subject.accounts.users.get(user)
+    if account is None or account.uid <= LAST_SYSTEM or user not in subject.accounts.logins:
+        return False
+    return not subject.root.lies(f"{LINGER}/{user}")

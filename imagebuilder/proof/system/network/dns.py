@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DNS over TLS (resolved.conf(5)): a strict resolver needs servers that speak it."""
+"""Names: /etc/resolv.conf, nsswitch.conf(5), and DNS over TLS (resolved.conf(5)).
+
+A strict resolver needs servers that speak TLS.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,16 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import is_false, is_true
+from imagebuilder.proof.reading.networkd import FOLDERS, RESOLVED
 from imagebuilder.proof.reading.systemd import Startup, last_lines, read_config
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.network.nic import FOLDERS, RESOLVED, RESOLVER
 from imagebuilder.root import Root
 
 # Lines of .network files and their drop-ins that give an interface its own choice.
 OF_INTERFACE = re.compile(r"^[ \t]*(DNSOverTLS\s*=\s*(no|opportunistic)|DNS\s*=.*#)", re.MULTILINE)
+LINK = "make it a link to /run/systemd/resolve/stub-resolv.conf"
+RESOLVER, SWITCH = "/etc/resolv.conf", "/etc/nsswitch.conf"
 
 
 def prove_stub(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -81,3 +86,45 @@ def interface_files(root: Root) -> Iterator[str]:
     for folder in FOLDERS:
         yield from root.glob(f"{folder}/*.network")
         yield from root.glob(f"{folder}/*.network.d/*.conf")
+
+
+def prove_resolver(root: Root, startup: Startup) -> Iterator[Finding]:
+    """Faults of /etc/resolv.conf, which must name a server or lead to a file that gets one."""
+    host = root.path / RESOLVER.lstrip("/")
+    if not host.is_symlink():
+        if not host.exists() and RESOLVED in startup.jobs:
+            return  # tmpfiles.d makes the link
+        servers = [x for x in root.text(RESOLVER).splitlines() if x.startswith("nameserver")]
+        if servers and RESOLVED in startup.jobs:
+            what = f"{RESOLVER} is a file with a server of its own: servers that {RESOLVED} learns "
+            what += "by DHCP are not used"
+            yield SAY.warning(what, Evidence(RESOLVER, said=servers[0]), hint=LINK)
+        if not servers:
+            yield SAY.fault("/etc/resolv.conf names no server", Evidence(RESOLVER), hint=LINK)
+        return
+    link = host.readlink()
+    target = posixpath.normpath(posixpath.join("/etc", link))
+    of_resolved = target.startswith("/run/systemd/resolve/")
+    if of_resolved and RESOLVED not in startup.jobs:
+        what = f"{RESOLVER} leads to {target}, which nothing writes: {RESOLVED} does not start"
+        yield SAY.fault(what, Evidence(RESOLVER, said=str(link)), hint=f"enable {RESOLVED}")
+    elif not target.startswith("/run/") and not root.is_file(target):
+        what = f"{RESOLVER} leads to {target}, which does not exist: no name can be resolved"
+        yield SAY.fault(what, Evidence(RESOLVER, said=str(link)), hint=LINK)
+
+
+def prove_switch(root: Root) -> Iterator[Finding]:
+    """Faults of /etc/nsswitch.conf: host names come from DNS, accounts from files."""
+    lines = root.text(SWITCH).splitlines()
+    expected = {
+        "hosts": {"dns", "resolve"},
+        "passwd": {"files", "compat"},
+        "group": {"files", "compat"},
+    }
+    for database, sources in expected.items():
+        line = next((x for x in lines if x.split(":")[0].strip() == database), "")
+        words = line.partition(":")[2].partition("#")[0].split()
+        if line and not sources & set(words):
+            what = f"{database} entries are not looked up in {' or '.join(sorted(sources))}"
+            hint = f"add {min(sources)} to that line of {SWITCH}"
+            yield SAY.fault(what, Evidence(SWITCH, said=line), hint=hint)

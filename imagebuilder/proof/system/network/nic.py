@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of the NIC that a node booted from, and name resolution (systemd.network(5),
-nsswitch(5)).
+"""NICs: the network of the one that a node booted from, virtual ones, and the ends of containers'.
 
 The NIC is only known to be wired: files count that match its name, its type or everything.  A file
 that matches an address, a driver or a slot is for some nodes only, and is ignored here.  networkd
@@ -9,59 +8,56 @@ takes the first file that matches, by name; of two with one name that in the fir
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.commands import options_of
-from imagebuilder.proof.reading.config import (
-    TRUE,
-    assignments,
-    config_files,
-    config_folders,
-    is_false,
-    is_true,
+from imagebuilder.proof.reading.config import TRUE, assignments, is_false, is_true
+from imagebuilder.proof.reading.networkd import (
+    BOOT,
+    KNOWN,
+    NETWORKD,
+    Sections,
+    additions,
+    matches,
+    network_files,
+    read_sections,
+    setter,
+    text_of,
 )
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.say import some
+from imagebuilder.proof.services.containers import ENGINES
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.network.dns import prove_resolver, prove_switch
 from imagebuilder.root import Root
 
-FOLDERS = config_folders("systemd/network")
-# What the initrd leaves in /run: the file that its systemd-network-generator makes from ip=, and
-# the drop-in of overlays/netboot, keep-network.sh.
-BOOT = "/run/systemd/network/71-default.network"
-INITRD = {
-    BOOT: "[Match]\nKind=!*\nType=!loopback\n[Network]\nDHCP=yes\n",
-    f"{BOOT}.d/50-imagebuilder.conf": "[Network]\nKeepConfiguration=yes\n"
-    "[DHCPv4]\nClientIdentifier=mac\n",
-}
-NICS = ("enp1s0", "eno1", "ens1", "eth0")
-# What is known of the NIC, by key of [Match]; it has no kind, and a driver and path of its node.
-KNOWN = {
-    "Name": NICS,
-    "OriginalName": NICS,
-    "Type": ("ether",),
-    "Kind": (),
-    "Driver": ("that-of-its-node",),
-    "Path": ("pci-that-of-its-node",),
-    "Architecture": ("x86-64",),
-    "Virtualization": ("no",),
-}
 FAST = 10**9  # bits per second
 ETHERNET = 1500  # bytes of a frame that every switch takes
 DOWN = ("down", "always-down")
 # With these networkd keeps an address that the initrd got by DHCP, whatever happens.
 KEEPING = (*TRUE, "dhcp", "dynamic")
-NETWORKD, RESOLVED = "systemd-networkd.service", "systemd-resolved.service"
 WAITING = "systemd-networkd-wait-online.service"
-LINK = "make it a link to /run/systemd/resolve/stub-resolv.conf"
-RESOLVER, SWITCH = "/etc/resolv.conf", "/etc/nsswitch.conf"
-Sections = Mapping[str, Mapping[str, str]]
+EVERYTHING = frozenset(("0.0.0.0/0", "0/0"))
+MAIN = frozenset(("main", "254"))
+PEER, TUNNEL = "WireGuardPeer", "WireGuard"
+# Kinds that lie upon another NIC, whose .network file names them by this key.
+CARRIED = {"vlan": "VLAN", "macvlan": "MACVLAN", "macvtap": "MACVTAP", "ipvlan": "IPVLAN"}
+# An end as Docker, containerd's CNI plugins and podman name it; it is a virtual device, has no
+# path, and udev calls its type ether (systemd/systemd #38836, #28626).
+VETH = {
+    **KNOWN,
+    "Name": ("veth0a1b2c3",),
+    "OriginalName": ("veth0a1b2c3",),
+    "Kind": ("veth",),
+    "Driver": ("veth",),
+    "Path": ("",),
+}
 
 
 def prove_network(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -201,106 +197,60 @@ def prove_waiting(startup: Startup) -> Iterator[Finding]:
         yield SAY.warning(what, where, hint="use --any")
 
 
-def names_in(root: Root, folder: str) -> list[str]:
-    """The names in a folder on a node: /run is empty but for what the initrd leaves there."""
-    if folder.startswith("/run/"):
-        return [posixpath.basename(path) for path in INITRD if posixpath.dirname(path) == folder]
-    return root.names(folder)
-
-
-def text_of(root: Root, path: str) -> str:
-    return INITRD.get(path) or root.text(path)
-
-
-def additions(root: Root, path: str) -> list[str]:
-    """The drop-ins of a file, in the order in which they are read."""
-    folders = (f"{each}/{posixpath.basename(path)}.d" for each in FOLDERS)
-    return config_files(root, folders, ".conf", names_in)
-
-
-def setter(root: Root, path: str, key: str) -> str:
-    """The file that sets a key last: the drop-in, or the file itself."""
-    for each in reversed(additions(root, path)):
-        if any(name == key for _, name, _ in assignments(text_of(root, each))):
-            return each
-    return path
-
-
-def network_files(root: Root, ending: str) -> list[str]:
-    """The effective files in networkd's order, without masked ones."""
-    files = config_files(root, FOLDERS, ending, names_in)
-    return [path for path in files if text_of(root, path).strip()]
-
-
-def read_sections(text: str) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for section, key, value in assignments(text):
-        found.setdefault(section, {})[key] = value
-    return found
-
-
-def matches(sections: Sections, known: Mapping[str, tuple[str, ...]] = KNOWN) -> bool:
-    """Whether a file applies to every interface of which something is known: by default every wired
-    NIC, or one with a usual name.
-    """
-    match = sections.get("Match", {})
-    are_known = set(match) <= set(known)
-    return bool(match) and are_known and all(fits(text, known[key]) for key, text in match.items())
-
-
-def fits(text: str, values: tuple[str, ...]) -> bool:
-    """Whether patterns match one of some values (net_condition_test_strv() of systemd).
-
-    A `!` before the first of them inverts all.
-    """
-    patterns = text.split()
-    if text.startswith("!"):
-        patterns = [f"!{pattern.lstrip('!')}" for pattern in patterns]
-    excluded = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
-    left = [v for v in values if not any(fnmatch.fnmatchcase(v, each) for each in excluded)]
-    if wanted:
-        return any(fnmatch.fnmatchcase(value, each) for value in left for each in wanted)
-    return bool(left) or not values
-
-
-def prove_resolver(root: Root, startup: Startup) -> Iterator[Finding]:
-    """Faults of /etc/resolv.conf, which must name a server or lead to a file that gets one."""
-    host = root.path / RESOLVER.lstrip("/")
-    if not host.is_symlink():
-        if not host.exists() and RESOLVED in startup.jobs:
-            return  # tmpfiles.d makes the link
-        servers = [x for x in root.text(RESOLVER).splitlines() if x.startswith("nameserver")]
-        if servers and RESOLVED in startup.jobs:
-            what = f"{RESOLVER} is a file with a server of its own: servers that {RESOLVED} learns "
-            what += "by DHCP are not used"
-            yield SAY.warning(what, Evidence(RESOLVER, said=servers[0]), hint=LINK)
-        if not servers:
-            yield SAY.fault("/etc/resolv.conf names no server", Evidence(RESOLVER), hint=LINK)
+def prove_netdevs(root: Root, startup: Startup) -> Iterator[Finding]:
+    if NETWORKD not in startup.jobs:
         return
-    link = host.readlink()
-    target = posixpath.normpath(posixpath.join("/etc", link))
-    of_resolved = target.startswith("/run/systemd/resolve/")
-    if of_resolved and RESOLVED not in startup.jobs:
-        what = f"{RESOLVER} leads to {target}, which nothing writes: {RESOLVED} does not start"
-        yield SAY.fault(what, Evidence(RESOLVER, said=str(link)), hint=f"enable {RESOLVED}")
-    elif not target.startswith("/run/") and not root.is_file(target):
-        what = f"{RESOLVER} leads to {target}, which does not exist: no name can be resolved"
-        yield SAY.fault(what, Evidence(RESOLVER, said=str(link)), hint=LINK)
-
-
-def prove_switch(root: Root) -> Iterator[Finding]:
-    """Faults of /etc/nsswitch.conf: host names come from DNS, accounts from files."""
-    lines = root.text(SWITCH).splitlines()
-    expected = {
-        "hosts": {"dns", "resolve"},
-        "passwd": {"files", "compat"},
-        "group": {"files", "compat"},
+    named = {
+        (key, name)
+        for path in network_files(root, ".network")
+        for section, key, value in assignments(root.text(path))
+        for name in value.split()
+        if section == "Network"
     }
-    for database, sources in expected.items():
-        line = next((x for x in lines if x.split(":")[0].strip() == database), "")
-        words = line.partition(":")[2].partition("#")[0].split()
-        if line and not sources & set(words):
-            what = f"{database} entries are not looked up in {' or '.join(sorted(sources))}"
-            hint = f"add {min(sources)} to that line of {SWITCH}"
-            yield SAY.fault(what, Evidence(SWITCH, said=line), hint=hint)
+    for path in network_files(root, ".netdev"):
+        sections = read_sections(root.text(path))
+        made = sections.get("NetDev", {})
+        key, name = CARRIED.get(made.get("Kind", "").lower(), ""), made.get("Name", path)
+        if key and (key, name) not in named:
+            what = f"networkd never makes {name}: no .network file has {key}={name}"
+            hint = f"add {key}={name} to [Network] in the .network file of the NIC that carries it"
+            yield SAY.warning(what, Evidence(path, "NetDev", said=f"Name={name}"), hint=hint)
+        yield from prove_tunnel(path, sections, name)
+
+
+def prove_tunnel(path: str, sections: dict[str, dict[str, str]], name: str) -> Iterator[Finding]:
+    """A warning of a tunnel whose route to everything is in the main table: networkd writes no rule
+    for the packets of the tunnel itself.
+    """
+    peer, tunnel = sections.get(PEER, {}), sections.get(TUNNEL, {})
+    table = peer.get("RouteTable") or tunnel.get("RouteTable", "")
+    allowed = {word.strip() for word in peer.get("AllowedIPs", "").split(",")}
+    if table.lower() in MAIN and EVERYTHING & allowed:
+        said = f"RouteTable={table} AllowedIPs={peer['AllowedIPs']}"
+        what = f"all traffic of the node goes through {name}, the tunnel's own packets too: what "
+        what += "is not in the node's own network, such as an NFS server, is out of reach"
+        hint = "list the networks behind the tunnel in AllowedIPs=, or use a table of its own"
+        yield SAY.warning(what, Evidence(path, PEER, said=said), hint=hint)
+
+
+def prove_ends(root: Root, startup: Startup) -> Iterator[Finding]:
+    """A warning if the first file that matches the ends asks for addresses or sets some, where the
+    image has a container engine: networkd then configures what belongs to the engine
+    (systemd.network(5), [Match] Kind=).
+    """
+    if NETWORKD not in startup.jobs or not any(find_program(root, name) for name in ENGINES):
+        return
+    for path in network_files(root, ".network"):
+        texts = [text_of(root, each) for each in (path, *additions(root, path))]
+        sections = read_sections("\n".join(texts))
+        if not matches(sections, VETH):
+            continue
+        network = sections.get("Network", {})
+        asks = not is_false(network.get("DHCP", "no")) or "Address" in network
+        if asks and not is_true(sections.get("Link", {}).get("Unmanaged", "")):
+            said = " ".join(f"{key}={value}" for key, value in sections["Match"].items())
+            what = f"{path} matches the ends of containers' networks too ({said}): networkd "
+            what += "gives them addresses, and containers lose their network"
+            hint = "add Kind=!* to [Match], which leaves out virtual interfaces"
+            yield SAY.warning(what, Evidence(path, "Match", said=said), hint=hint)
+        return

@@ -14,7 +14,7 @@ from imagebuilder.image.proof import Finding
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.site import SiteService, services_of, site_services
 from imagebuilder.proof.reading.systemd import Startup, said_in
-from imagebuilder.proof.reading.unit_paths import is_below, unit_paths
+from imagebuilder.proof.reading.units import is_below, unit_paths
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY

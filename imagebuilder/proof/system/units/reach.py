@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and folders that a site's service names, and that its account may not reach."""
+"""Folders and files that a site names for its service, and that are not there or closed to it.
+
+A path of ReadWritePaths= and the like that is not there ends the service with 226/NAMESPACE, a
+working directory with 200/CHDIR (systemd.exec(5)).
+"""
 
 from __future__ import annotations
 
@@ -12,20 +16,55 @@ from pathlib import PurePosixPath
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
-from imagebuilder.proof.reading.made import made_by
 from imagebuilder.proof.reading.site import starting_units
-from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup
-from imagebuilder.proof.reading.tmpfiles import with_tmpfiles
-from imagebuilder.proof.reading.unit_paths import is_below
+from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.tmpfiles import MADE, made_by, made_by_tmpfiles, with_tmpfiles
+from imagebuilder.proof.reading.units import is_below, unit_paths
 from imagebuilder.proof.services.programs import exempt
+from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
+NEEDED = (
+    "ReadWritePaths", "ReadOnlyPaths", "InaccessiblePaths", "ExecPaths", "NoExecPaths",
+    "BindPaths", "BindReadOnlyPaths", "WorkingDirectory", "RootDirectory",
+)  # fmt: skip
+# Settings with one path, before which systemd-analyze leaves out the -.
+WHOLE = ("WorkingDirectory", "RootDirectory")
 FOLDERS = ("WorkingDirectory", "ReadWritePaths")
 # Folders of every image, in which nothing is closed to anybody; they would only take time.
 OPEN = ("/usr/bin/", "/usr/lib/", "/usr/share/", "/bin/", "/dev/", "/proc/", "/sys/")
 # Variables that name folders for every program, whether or not it may enter them.
 PATHS = frozenset(("PATH", "HOME", "SHELL", "MANPATH", "LD_LIBRARY_PATH", "PYTHONPATH"))
+
+
+def prove_paths(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of paths that are neither in the image nor made when a node boots."""
+    units = list(startup.starting())
+    made = made_by_tmpfiles(subject)
+    made |= {f"{top}/{word}" for unit in units for key, top in MADE.items()
+             for value in unit.words(key) for word in [value.partition(":")[0]]}  # fmt: skip
+    for unit in units:
+        for key in NEEDED:
+            where = said_in(subject.root, unit, key)
+            is_optional = where.said.partition("=")[2].lstrip().startswith("-")
+            if where.path in subject.shipped or (key in WHOLE and is_optional):
+                continue
+            for path in missing(subject, unit, key):
+                if not any(is_below(other, path) for other in made):
+                    what = f"{unit.name} does not start: {path} is not in the image ({key}=)"
+                    hint = f"create it (StateDirectory=, tmpfiles.d(5)), or write {key}=-{path} "
+                    hint += "if it may be missing"
+                    yield SAY.fault(what, where, hint=hint)
+
+
+def missing(subject: Subject, unit: LoadedUnit, key: str) -> Iterator[str]:
+    """The paths of a setting that must be there, and that the image does not have."""
+    for each in unit_paths(unit, key):
+        path = each.source
+        is_sure = not each.is_optional and path[:1] == "/" and "%" not in path and "$" not in path
+        if is_sure and not is_there(subject, path):
+            yield path
 
 
 def prove_reach(subject: Subject, startup: Startup) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.clusters.disks import prove_disks
+from imagebuilder.proof.clusters.state import prove_disks
 from imagebuilder.proof.reading.systemd import Startup
 from tests.unit.proof.trees import Content, Program, make_tree, subject
 

@@ -11,11 +11,10 @@ from imagebuilder.families.apt.family import APT
 from imagebuilder.image.proof import Level
 from imagebuilder.process import Completed
 from imagebuilder.proof.clusters.bridges import prove_bridges
-from imagebuilder.proof.clusters.gres import prove_gres
 from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
-from imagebuilder.proof.clusters.mpi import prove_mpi
+from imagebuilder.proof.clusters.ranks import prove_mpi
 from imagebuilder.proof.clusters.shares import prove_shares
-from imagebuilder.proof.clusters.slurm import job_programs
+from imagebuilder.proof.clusters.slurm import job_programs, prove_gres
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.python.twice import prove_twice
+from imagebuilder.proof.python.installed import prove_twice
 from tests.unit.proof.trees import Content, make_tree, warnings
 
 SITE = "/opt/a/lib/python3.13/site-packages"

@@ -20,13 +20,14 @@ from imagebuilder.proof.services.devices import (
     prove_search,
     prove_selection,
 )
-from imagebuilder.proof.services.hosts import prove_hosts
-from imagebuilder.proof.services.models import CLEANING, prove_model
 from imagebuilder.proof.services.prove import line_of
 from imagebuilder.proof.services.settings import (
+    CLEANING,
     prove_accepted,
+    prove_hosts,
     prove_known,
     prove_lent,
+    prove_model,
     prove_port,
     prove_processor,
     prove_threads,

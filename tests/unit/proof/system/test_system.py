@@ -18,19 +18,16 @@ from imagebuilder.process import Completed
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.files.mounts import prove_mounts
-from imagebuilder.proof.system.files.needed import (
-    prove_huge_pages,
-    prove_log_in,
-    prove_packages,
-)
+from imagebuilder.proof.system.files.needed import prove_huge_pages, prove_log_in, prove_packages
 from imagebuilder.proof.system.login.accounts import (
     prove_accounts,
     prove_greetings,
     prove_sudo,
     prove_unit_accounts,
 )
+from imagebuilder.proof.system.network.dns import prove_resolver, prove_switch
 from imagebuilder.proof.system.network.firewall import prove_firewall
-from imagebuilder.proof.system.network.nic import prove_nic, prove_resolver, prove_switch
+from imagebuilder.proof.system.network.nic import prove_nic
 from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.proof.system.units.start import (
     LISTENS,

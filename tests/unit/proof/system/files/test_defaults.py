@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.families.shipped import Checksum, ChecksumKind, ShippedFile
-from imagebuilder.proof.system.files.defaults import prove_defaults
+from imagebuilder.proof.system.files.unread import prove_defaults
 from tests.unit.proof.trees import Content, Program, make_tree, subject
 
 FILE = "/etc/default/nfs-common"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.system.files.documents import prove_documents
+from imagebuilder.proof.system.files.unread import prove_documents
 from tests.unit.proof.trees import Content, Program, make_tree, subject
 
 CLOUD = "/etc/cloud/cloud.cfg.d/9.cfg"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.system.login.open_files import prove_open_files
+from imagebuilder.proof.system.login.limits import prove_open_files
 from tests.unit.proof.trees import Sandbox, make_tree, subject
 
 PASSWD = "root:x:0:0::/root:/bin/sh\ncompute:x:1000:1000::/home/compute:/bin/sh\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.login.shared_memory import prove_shared_memory
+from imagebuilder.proof.system.login.limits import prove_shared_memory
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
 from tests.unit.proof.trees import Content, Link, Sandbox, make_tree, subject, warnings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.proof.reading.systemd import Startup
-from imagebuilder.proof.system.network.containers import prove_ends
+from imagebuilder.proof.system.network.nic import prove_ends
 from tests.unit.proof.trees import Content, Program, make_tree, warnings
 
 ETC = "/etc/systemd/network"

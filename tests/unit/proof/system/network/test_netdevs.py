@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.proof.reading.networkd import NETWORKD
 from imagebuilder.proof.reading.systemd import Startup
-from imagebuilder.proof.system.network.netdevs import prove_netdevs
-from imagebuilder.proof.system.network.nic import NETWORKD
+from imagebuilder.proof.system.network.nic import prove_netdevs
 from tests.unit.proof.trees import make_tree
 
 NETDEV = "/etc/systemd/network/50-wg0.netdev"

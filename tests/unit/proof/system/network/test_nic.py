@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
+from imagebuilder.proof.reading.networkd import fits
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.network.nic import fits, prove_nic, prove_waiting
+from imagebuilder.proof.system.network.nic import prove_nic, prove_waiting
 from imagebuilder.root import Root
 from tests.unit.proof.trees import Content, Link, make_tree
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.network.ports import (
+from imagebuilder.proof.system.network.firewall import (
     is_opened,
     prove_client_ports,
     prove_dropped_ports,

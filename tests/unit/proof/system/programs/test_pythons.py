@@ -12,7 +12,7 @@ import pytest
 from imagebuilder.image.proof import Level
 from imagebuilder.process import Completed, run
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.programs.pythons import (
+from imagebuilder.proof.system.programs.syntax import (
     MOST_ARGUMENT,
     PythonScript,
     prove_python_scripts,

@@ -10,11 +10,7 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.process import Completed, run
-from imagebuilder.proof.system.programs.shell_syntax import (
-    MOST_ARGUMENT,
-    ShellText,
-    prove_shell_syntax,
-)
+from imagebuilder.proof.system.programs.syntax import MOST_ARGUMENT, ShellText, prove_shell_syntax
 from tests.unit.proof.trees import make_tree, subject
 
 SH, BASH = "/bin/sh", "/bin/bash"

@@ -11,8 +11,8 @@ import pytest
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.programs.docstrings import prove_docstrings
-from imagebuilder.proof.system.programs.tools import prove_tools
+from imagebuilder.proof.system.programs.extras import prove_docstrings
+from imagebuilder.proof.system.programs.places import prove_tools
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
 from tests.unit.proof.trees import Content, Program, make_tree, subject, warnings
 

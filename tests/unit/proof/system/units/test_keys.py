@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.system.units.keys import prove_keys
+from imagebuilder.proof.system.units.ignored import prove_keys
 from tests.unit.proof.trees import Content, Program, make_tree, subject
 
 NETWORKD = "/usr/lib/systemd/systemd-networkd"

@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Finding, Level
-from imagebuilder.proof.reading.processors import processors
+from imagebuilder.proof.reading.numbers import processors
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, read_config
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
-from imagebuilder.proof.system.units.manager import prove_journal, prove_manager
-from imagebuilder.proof.system.units.processors import isolated_by, prove_processors
+from imagebuilder.proof.system.units.manager import (
+    isolated_by,
+    prove_journal,
+    prove_manager,
+    prove_processors,
+)
 from imagebuilder.proof.system.units.sleep import prove_sleep
 from imagebuilder.recipe.expectations import Device, Expectations, ExpectedEngine
 from tests.unit.proof.trees import Content, Link, Program, Sandbox, make_tree, subject

@@ -10,7 +10,7 @@ import pytest
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.units.paths import prove_paths
+from imagebuilder.proof.system.units.reach import prove_paths
 from tests.unit.proof.trees import Content, make_tree, subject
 
 UNIT = "/etc/systemd/system/a.service"

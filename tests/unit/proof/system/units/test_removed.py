@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from imagebuilder.proof.reading.systemd import Complaint, Startup
-from imagebuilder.proof.system.units.removed import prove_removed
+from imagebuilder.proof.system.units.ignored import prove_removed
 from tests.unit.proof.trees import make_tree, subject
 
 UNIT = "/etc/systemd/system/convert.service"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that systemd's daemons do not know: they log the line at boot, and go on without it.
+"""Settings of systemd that have no effect: daemons log the line at boot or say nothing, and go on.
 
 `systemd-analyze verify` reads units alone.  Each daemon has a table of all its settings, made by
 gperf(1), whose entries stand in the program as text: `Network.Address`, `Journal.SystemMaxUse`.
@@ -8,15 +8,18 @@ gperf(1), whose entries stand in the program as text: `Network.Address`, `Journa
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from mmap import mmap
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import PARENTS, assignments
 from imagebuilder.proof.reading.site import site_files
+from imagebuilder.proof.reading.systemd import REMOVED, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
@@ -39,6 +42,33 @@ ENTRY = re.compile(rb"([A-Z0-9][A-Za-z0-9-]{1,40})\.([A-Z0-9][A-Za-z0-9-]{1,60})
 # A program with fewer has its table in another form.
 FEWEST = 4
 FOREIGN = "X-"
+# The one section of each file, by its manual page (timesyncd.conf(5) and so on).
+SECTIONS = {
+    "coredump.conf": "Coredump",
+    "journald.conf": "Journal",
+    "logind.conf": "Login",
+    "oomd.conf": "OOM",
+    "pstore.conf": "PStore",
+    "resolved.conf": "Resolve",
+    "sleep.conf": "Sleep",
+    "system.conf": "Manager",
+    "timesyncd.conf": "Time",
+    "user.conf": "Manager",
+}
+# The settings that took their place (systemd.resource-control(5)).
+SUCCESSORS = {
+    "MemoryLimit": "MemoryMax",
+    "(Startup|)CPUShares": r"\1CPUWeight",
+    "(Startup|)BlockIOWeight": r"\1IOWeight",
+    "BlockIODeviceWeight": "IODeviceWeight",
+    "BlockIO(Read|Write)Bandwidth": r"IO\1BandwidthMax",
+}
+FOLDER = re.compile(
+    r"(?P<unit>.+\.(?P<kind>service|socket|target|timer|path))\.(d|wants|requires|upholds)"
+)
+OF_UNITS = (".d", ".wants", ".requires", ".upholds")
+NEAR = 0.85
+MOST = 50  # folders whose unit is guessed: each is compared with every unit
 
 
 def prove_keys(subject: Subject) -> Iterator[Finding]:
@@ -114,3 +144,72 @@ def meant(word: str, known: Iterable[str]) -> str:
     """The word of the program that comes next to `word`."""
     near = difflib.get_close_matches(word, sorted(known), n=1)
     return near[0] if near else f"a name of the manual page: this version has no {word}"
+
+
+def prove_sections(subject: Subject) -> Iterator[Finding]:
+    """Warnings, one for each heading of a file."""
+    for name, section in SECTIONS.items():
+        for parent in PARENTS:
+            for pattern in (f"{parent}/systemd/{name}", f"{parent}/systemd/{name}.d/*.conf"):
+                for path in site_files(subject, pattern):
+                    text = subject.root.text(path)
+                    lost = {s: f"{k}={v}" for s, k, v in assignments(text) if s != section}
+                    for other, said in lost.items():
+                        if not other.startswith("X-"):
+                            heading = f"[{other}]" if other else "no heading"
+                            what = f"{said} of {path} has no effect: it stands below {heading}, "
+                            what += f"and systemd reads the section [{section}] alone"
+                            hint = f"put it below [{section}]"
+                            yield SAY.warning(what, Evidence(path, other, said=said), hint=hint)
+
+
+def prove_removed(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings of a site's lines that systemd reports as removed.
+
+    A unit for several releases of systemd has the new setting as well.
+    """
+    for complaint in startup.complaints:
+        found = REMOVED.match(complaint.what)
+        key, path = found["key"] if found else "", complaint.where
+        new = next((re.sub(old, by, key) for old, by in SUCCESSORS.items()
+                    if re.fullmatch(old, key)), "")  # fmt: skip
+        if not new or path in subject.shipped:
+            continue
+        lines = [(name, value) for _, name, value in assignments(subject.root.text(path))]
+        if any(name == new for name, _ in lines):
+            continue
+        said = next((f"{name}={value}" for name, value in lines if name == key), key)
+        what = f"{said} of {path} has no effect: this systemd no longer has {key}=, and what the "
+        what += "unit starts has no such limit"
+        yield SAY.warning(what, Evidence(path, said=said), hint=f"set {new}= instead")
+
+
+def prove_namesakes(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings: systemd reads such a folder only for a unit of that name (systemd.unit(5))."""
+    folders = {f"{parent}/systemd/system" for parent in PARENTS}
+    files = {name for folder in folders for name in subject.root.names(folder)}
+    units = {name for name in files | {*startup.units} if not name.endswith(OF_UNITS)}
+    told: set[str] = set()
+    for folder in sorted(folders):
+        for path in site_files(subject, f"{folder}/*.*/*"):
+            place = posixpath.dirname(path)
+            match = FOLDER.fullmatch(posixpath.basename(place))
+            if match is None or place in told or is_for_some(match["unit"], match["kind"], units):
+                continue
+            told.add(place)
+            meant = units if len(told) <= MOST else ()
+            near = get_close_matches(match["unit"], meant, n=1, cutoff=NEAR)
+            what = f"{place} has no effect: the image has no unit {match['unit']}"
+            hint = f"rename it, if {near[0]} is meant" if near else "remove it, or install the unit"
+            yield SAY.warning(what, Evidence(path), hint=hint)
+
+
+def is_for_some(unit: str, kind: str, units: set[str]) -> bool:
+    """Whether there is such a unit, its template, or one whose name begins so: `llama-.service`."""
+    name, is_instance, _ = unit.partition("@")
+    if unit in units or (is_instance and f"{name}@.{kind}" in units):
+        return True
+    begin = unit.removesuffix(f".{kind}")
+    return begin.endswith("-") and any(
+        each.startswith(begin) and each.endswith(f".{kind}") for each in units
+    )

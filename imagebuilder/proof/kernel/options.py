@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that a site sets for modules, and modules that it asks for: do they exist?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.reading.modprobe import options_of, read_settings, requested
+from imagebuilder.proof.reading.modules import Kernel, module_name
+from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.say import Say
+from imagebuilder.proof.subject import Subject
+from imagebuilder.recipe.chip import Chip
+
+SAY = Say(Question.KERNEL)
+NUMBER = r"[+-]?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9]\d*)"
+WHOLE = frozenset(("byte", "short", "ushort", "int", "uint", "long", "ulong", "ullong", "hexint"))
+# kstrtobool() takes the first letter, of on and off the second.
+TRUTH = re.compile(r"[01yYnNtTfFeEdD].*|[oO][nNfF].*|")
+WORD = re.compile(r"\w+")
+AMDGPU = "drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c of Linux"
+I915 = "drivers/gpu/drm/i915/i915_params.c of Linux"
+XE = "drivers/gpu/drm/xe/xe_module.c of Linux"
+AMDXDNA = "drivers/accel/amdxdna/aie2_pci.c of Linux"
+# Options of every module (kernel/params.c, lib/dynamic_debug.c of Linux).
+OF_ALL = frozenset(("dyndbg", "async_probe"))
+LEAST_GRAPHICS = 1 << 30
+PAGE = 4096
+REMOVE = "remove that parameter or line (overlay key cmdline: or modules:)"
+
+
+@dataclass(frozen=True)
+class Harmful:
+    """A harmful word `key=value`.
+
+    `value` is a regular expression; `modules` are the drivers that it harms (none: any node), and
+    `architecture` the chips of those (none: all).  `is_fault` is False if the node works, but worse
+    than expected.
+    """
+
+    key: str
+    value: str
+    why: str
+    source: str
+    modules: frozenset[str] = frozenset()
+    is_fault: bool = True
+    architecture: str = ""
+
+    def harms(self, chips: Sequence[Chip], driver: str) -> bool:
+        """Whether a driver drives one of the chips that its option harms."""
+        return any(
+            driver in chip.modules and self.architecture in ("", chip.architecture)
+            for chip in chips
+        )
+
+    def say(self, what: str, where: Evidence) -> Finding:
+        return (SAY.fault if self.is_fault else SAY.warning)(what, where, hint=REMOVE)
+
+
+PART_OF_MEMORY = "the driver uses only part of the card's memory: this is an option for tests"
+SMALL_WINDOW = "the processor reaches the card's memory through a small window, and loading a "
+SMALL_WINDOW += "model is slow"
+# In MiB; cards of this product have more than 4 GiB.
+SMALL = r"[1-9]\d{0,2}|[1-3]\d{3}"
+MILLISECONDS = "the unit is milliseconds: longer jobs count as hangs, and the driver ends them"
+SHORT = r"(.*,)?[1-9]\d{0,2}(,.*)?"
+LOST = "a card that hangs is not reset, and nothing computes on it until the node reboots"
+UNNOTICED = "nobody notices that a card hangs, and what waits for it waits forever"
+WEDGED = "the driver gives up a card after one job that takes too long, until the node reboots"
+COLUMNS = "the driver uses only these columns of the NPU, which has 8: programs for more do not run"
+OPTIONS: tuple[tuple[str, Harmful], ...] = (
+    *(
+        (driver, Harmful("enable_guc", "0", "it does not load the GuC firmware, without which "
+                         "DG2 cannot compute", I915))
+        for driver in ("i915", "xe")
+    ),
+    ("nvidia", Harmful("NVreg_EnableGpuFirmware", "0", "the open modules only work with the GSP "
+                       "firmware", "NVIDIA driver README, GSP Firmware")),
+    ("amdgpu", Harmful("dpm", "0", "the card's power management is off, and it keeps its "
+                       "initial clocks", AMDGPU)),
+    ("amdgpu", Harmful("ppfeaturemask", r"(?!([+-]?(0[xX][0-9a-fA-F]+|\d+))$).*", "it is no number "
+                       "without 0x, and the kernel does not load the driver", AMDGPU)),
+    ("amdgpu", Harmful("vramlimit", r"[1-9]\d*", PART_OF_MEMORY, AMDGPU)),
+    ("i915", Harmful("lmem_size", r"[1-9]\d*", PART_OF_MEMORY, I915)),
+    ("amdgpu", Harmful("ip_block_mask", "(?!0xf{8}$|-1$|4294967295$).*", "it disables parts of "
+                       "the card", AMDGPU)),
+    ("amdgpu", Harmful("lockup_timeout", SHORT, MILLISECONDS, AMDGPU)),
+    ("i915", Harmful("request_timeout_ms", SHORT, MILLISECONDS, I915)),
+    ("amdgpu", Harmful("vis_vramlimit", SMALL, SMALL_WINDOW, AMDGPU, is_fault=False)),
+    ("i915", Harmful("lmem_bar_size", SMALL, SMALL_WINDOW, I915, is_fault=False)),
+    ("xe", Harmful("vram_bar_size", rf"-\d+|{SMALL}", SMALL_WINDOW, XE, is_fault=False)),
+    ("amdgpu", Harmful("gpu_recovery", "0+", LOST, AMDGPU, is_fault=False)),
+    ("i915", Harmful("reset", "0+", LOST, I915, is_fault=False)),
+    ("i915", Harmful("enable_hangcheck", "[0nN].*|off", UNNOTICED, I915, is_fault=False)),
+    ("xe", Harmful("wedged_mode", "2|upon-any-hang-no-reset", WEDGED, XE, is_fault=False)),
+    ("amdxdna", Harmful("aie2_max_col", "[1-7]", COLUMNS, AMDXDNA, is_fault=False,
+                        architecture="XDNA 2")),
+)  # fmt: skip
+# Limits of the memory of graphics without memory of their own: option, and bytes per unit.
+GRAPHICS = (("ttm", "pages_limit", PAGE), ("amdgpu", "gttsize", 1 << 20))
+
+
+def types_of(kernel: Kernel, path: str) -> dict[str, str]:
+    """The options of a module, with their types (modinfo -p)."""
+    pairs = (text.partition(":") for text in kernel.reader.module(path).info.get("parmtype", ()))
+    return {name: kind for name, _, kind in pairs}
+
+
+def prove_values(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
+    """Faults, and warnings, of options that a site sets for modules of the image."""
+    for module, option, value, where in options_of(subject):
+        path = kernel.by_name.get(module, "") if where.path not in subject.shipped else ""
+        kind = types_of(kernel, path).get(option, "") if path else ""
+        is_number = kind in WHOLE and not re.fullmatch(NUMBER, value)
+        gets = f"and gets {value or 'nothing'}"
+        hint = f"modinfo -p {module} in the image lists the types of its options"
+        if is_number:
+            what = f"the kernel does not load {module}: its option {option} takes a number "
+            yield SAY.fault(f"{what}(such as 0x1f), {gets}", where, hint=hint)
+        elif kind == "bool" and not TRUTH.fullmatch(value):
+            # Some take words of their own, as nx_huge_pages= of kvm does.
+            what = f"the kernel may not load {module}: its option {option} takes 0 or 1, {gets}"
+            yield SAY.warning(what, where, hint=hint)
+
+
+def prove_requested(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
+    """Warnings about modules that a site names and that are not in the image."""
+    settings = read_settings(subject)
+    for name, where in requested(subject) if kernel.by_name else ():
+        module = settings.real(name)
+        is_there = module in kernel.by_name or module in kernel.builtin
+        # systemd looks for aliases too, which may have any form.
+        if is_there or where.path in subject.shipped or not WORD.fullmatch(module):
+            continue
+        if module in kernel.named or module in settings.never:
+            continue
+        near = get_close_matches(module, kernel.by_name, n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]}?" if near else "install it, or remove that line"
+        yield SAY.warning(f"{name} is not loaded: the image has no such module", where, hint=hint)
+
+
+def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterator[Finding]:
+    """Warnings about options that the kernel would ignore, because the module does not have them.
+
+    Also those of a module that is not in the image, if a driver, or what it needs, has that option:
+    vendors' own builds of a driver have other names (amdttm, amdkcl).
+    """
+    options = list(options_of(subject))
+    there = kernel.by_name.keys() | kernel.builtin
+    paths = [kernel.by_name[name] for name in sorted(drivers) if name in kernel.by_name]
+    paths += [need for path in paths for need in kernel.needs(path)]
+    names = {module_name(path): types_of(kernel, path) for path in dict.fromkeys(paths)}
+    for module, option, _, where in options:
+        path = kernel.by_name.get(module, "") if where.path not in subject.shipped else ""
+        known = types_of(kernel, path) if path else {}
+        if known and option not in {*known, *OF_ALL} and not kernel.reader.mentions(path, option):
+            what = f"{module} has no option {option}: the kernel ignores it"
+            hint = f"modinfo -p {module} in the image lists its options"
+            yield SAY.warning(what, where, hint=hint)
+        meant = [name for name, known in names.items() if option in known]
+        is_set = any((name, option) == each[:2] for name in meant for each in options)
+        if module not in there and meant and not is_set:
+            what = f"{module}.{option} does nothing: the image has no module {module}"
+            yield SAY.warning(what, where, hint=f"{meant[0]} has that option here")
+
+
+def prove_option(
+    chips: Sequence[Chip], module: str, option: str, value: str, where: Evidence
+) -> Iterator[Finding]:
+    """Faults and warnings about one option of one module."""
+    drivers = {name for chip in chips for name in chip.modules}
+    for driver, row in OPTIONS:
+        is_named = (driver, row.key) == (module, option)
+        if is_named and row.harms(chips, driver) and re.fullmatch(row.value, value):
+            yield row.say(f"{module} has {option}={value}: {row.why}", where)
+    for chip in chips:
+        if module in chip.modules and option == "force_probe" and refuses(value, chip):
+            what = f"{module} has force_probe={value}, so it does not drive {chip.pci}"
+            yield SAY.fault(what, where, hint=REMOVE)
+        if module == "vfio_pci" and option == "ids" and takes(value, chip):
+            what = f"vfio-pci takes {chip.pci} from {' and '.join(chip.modules)}: ids={value}"
+            yield SAY.fault(what, where, hint=REMOVE)
+    for driver, key, unit in GRAPHICS:
+        limited = (driver, key) == (module, option) and "amdgpu" in drivers and value.isdecimal()
+        if limited and 0 < whole(value) * unit < LEAST_GRAPHICS:
+            what = f"{module} has {option}={value}: graphics may use less than 1 GiB"
+            yield SAY.fault(what, where, hint=REMOVE)
+
+
+def refuses(value: str, chip: Chip) -> bool:
+    """Whether `force_probe` of i915 and xe excludes a device."""
+    device = chip.pci.partition(":")[2]
+    return any(part.strip().lower() in (f"!{device}", "!*") for part in value.split(","))
+
+
+def takes(value: str, chip: Chip) -> bool:
+    """Whether `ids` of vfio-pci contains a device: vendor:device[:subvendor[:subdevice]]."""
+    return any(part.strip().lower().startswith(chip.pci) for part in value.split(","))
