@@ -99,7 +99,11 @@ class Root:
             return []
         return sorted(entry.name for entry in found.iterdir())
 
-    def glob(self, pattern: str) -> list[str]:
+    def glob(self, *patterns: str) -> list[str]:
+        """The paths that match each of some absolute globs in turn, sorted (see matching())."""
+        return [path for pattern in patterns for path in self.matching(pattern)]
+
+    def matching(self, pattern: str) -> list[str]:
         """The paths that match an absolute glob (`*`, `?`, `[...]` within one name), sorted.
 
         Folders on the way may be symlinks; a match may be one too, also a dangling one.  Raises

@@ -12,11 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.access.others import prove_others
-from imagebuilder.proof.access.services import prove_services
+from imagebuilder.proof.access.services import prove_others, prove_services
 from imagebuilder.proof.access.sysfs import prove_writes
-from imagebuilder.proof.reading.accounts import Accounts
-from imagebuilder.proof.reading.limits import limits_of, read_limits
+from imagebuilder.proof.reading.accounts import Accounts, limits_of, read_limits
 from imagebuilder.proof.reading.nodes import FAMILIES, NVIDIA, find_family
 from imagebuilder.proof.reading.udev import DeviceAccess, at_boot, facts_of, node_of, read_rules
 from imagebuilder.proof.reading.units import FOLDERS, find_unit
@@ -86,11 +84,9 @@ def prove_device(subject: Subject, device: Device) -> Iterator[Finding]:
     node, accounts = node_of(subject, device.path), subject.accounts
     by = Evidence(node.path or "/usr/lib/udev/rules.d", said=f"{device.path}: {node.text}")
     if device.group and device.group not in accounts.groups:
-        yield SAY.fault(
-            f"the group {device.group}, which must own {device.path}, does not exist",
-            Evidence("/etc/group"),
-            hint=f"declare it (overlay key groups:), or install udev, which creates {device.group}",
-        )
+        what = f"the group {device.group}, which must own {device.path}, does not exist"
+        hint = f"declare it (overlay key groups:), or install udev, which creates {device.group}"
+        yield SAY.fault(what, Evidence("/etc/group"), hint=hint)
         return
     later = at_boot(subject, device.path)
     if later and not later.for_all and not keeps(later, device, accounts):
@@ -174,12 +170,10 @@ def prove_node_creation(subject: Subject) -> Finding:
         what = "the first program that uses NVIDIA's driver creates its device nodes"
         return SAY.fact(what, where)
     state = "is not set-user-ID" if host is not None else "is missing"
-    return SAY.fault(
-        "nothing creates NVIDIA's device nodes: no unit or udev rule does, and nvidia-modprobe "
-        f"{state}",
-        Evidence(MODPROBE),
-        hint="install nvidia-modprobe, or ship a udev rule or unit that runs it at boot",
-    )
+    what = "nothing creates NVIDIA's device nodes: no unit or udev rule does, and nvidia-modprobe "
+    what += state
+    hint = "install nvidia-modprobe, or ship a udev rule or unit that runs it at boot"
+    return SAY.fault(what, Evidence(MODPROBE), hint=hint)
 
 
 def makes_nodes(root: Root, line: str) -> bool:
@@ -232,8 +226,6 @@ def prove_limits(subject: Subject) -> Iterator[Finding]:
         if not bad:
             yield SAY.fact(f"{user} may lock memory without limit", *where)
         elif user != "root" and user in subject.accounts.users:
-            yield SAY.fault(
-                f"{user} may not lock memory without limit ({' and '.join(bad)} limit)",
-                *(where or [Evidence("/etc/security/limits.d")]),
-                hint=f"ship /etc/security/limits.d/NAME.conf with: {user} - memlock unlimited",
-            )
+            what = f"{user} may not lock memory without limit ({' and '.join(bad)} limit)"
+            hint = f"ship /etc/security/limits.d/NAME.conf with: {user} - memlock unlimited"
+            yield SAY.fault(what, *(where or [Evidence("/etc/security/limits.d")]), hint=hint)

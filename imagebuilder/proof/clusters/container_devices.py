@@ -128,7 +128,7 @@ def default_runtime(root: Root) -> str:
 
 def read_defaults(root: Root) -> PodmanDefaults:
     found = PodmanDefaults()
-    for path in (path for pattern in CONF for path in root.glob(pattern)):
+    for path in root.glob(*CONF):
         settings = read_toml(root, path).values
         listed = [value_at(settings, "containers", key) for key in ("devices", "annotations")]
         devices, annotations = (tuple(map(str, e)) if isinstance(e, list) else () for e in listed)

@@ -13,7 +13,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading.mounts import SiteMount, find_mounts, mount_of
 from imagebuilder.proof.reading.site import SiteService, site_services
-from imagebuilder.proof.reading.systemd import STARTING, Startup
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.reading.units import service_lines
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
@@ -78,21 +78,19 @@ def is_rotated(root: Root, path: str) -> bool:
 
 
 def prove_fetched(service: SiteService, mounts: tuple[SiteMount, ...]) -> Iterator[Finding]:
-    for key in STARTING:
-        for words in service.unit.commands.get(key, ()):
-            path = fetched_to(service, words)
-            if path and in_memory(mounts, path):
-                what = f"{service.name} fetches a model at every boot and keeps it in the node's "
-                what += f"memory: {path} is not on a disk"
-                where = service.unit.paths[-1] if service.unit.paths else "/"
-                said = f"{key}={' '.join(words)}"
-                yield SAY.warning(what, Evidence(where, said=said), hint=HINT)
-                return
+    for key, words in service.unit.started():
+        path = fetched_to(service, words)
+        if path and in_memory(mounts, path):
+            what = f"{service.name} fetches a model at every boot and keeps it in the node's "
+            what += f"memory: {path} is not on a disk"
+            where = Evidence(service.unit.place, said=f"{key}={' '.join(words)}")
+            yield SAY.warning(what, where, hint=HINT)
+            return
 
 
 def fetched_to(service: SiteService, words: tuple[str, ...]) -> str:
     """The folder that a command fetches a model to, "" if it fetches none or does not say."""
-    program = posixpath.basename(words[0]) if words else ""
+    program = posixpath.basename(words[0])
     targets = [after for word, after in pairwise(words) if word in TARGETS]
     if program in DOWNLOADERS and any(map(WEIGHTS.fullmatch, words)):
         return next((path for path in targets if path.startswith("/")), "")
@@ -105,7 +103,7 @@ def fetched_to(service: SiteService, words: tuple[str, ...]) -> str:
 
 def prove_unpacked(root: Root, mounts: tuple[SiteMount, ...]) -> Iterator[Finding]:
     program, patterns = ENROOT
-    for path in (path for pattern in patterns for path in root.glob(pattern)):
+    for path in root.glob(*patterns):
         found = UNPACKED.search(root.text(path))
         if found and root.lies(program) and in_memory(mounts, found["path"]):
             what = "Enroot unpacks every container image into the node's memory: "

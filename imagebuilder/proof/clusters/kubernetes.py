@@ -8,7 +8,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from imagebuilder.image.proof import Evidence, Finding
@@ -20,8 +19,6 @@ from imagebuilder.proof.reading.containers import (
     CRI_NAMES,
     CRIO,
     OLD_NAMES,
-    CniNetwork,
-    read_containerd,
     read_networks,
     value_at,
 )
@@ -117,7 +114,7 @@ def prove_cgroups(
     root: Root, kubelet: SiteService, path: str, settings: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """A fault of a kubelet and a containerd that manage control groups in different ways."""
-    told = read_containerd(root).values
+    told = read_toml(root, CONTAINERD).values
     endpoint = str(settings.get("containerRuntimeEndpoint", CONTAINERD))
     # containerd 2 tells the kubelet which driver it uses (KubeletCgroupDriverFromCRI).
     if not settings or not told or told.get("version") == 3 or "containerd" not in endpoint:
@@ -206,7 +203,9 @@ def prove_networks(
     if not networks or networks[0].plugin not in OF_ONE_NODE or not networks[0].ranges:
         return
     first = networks[0]
-    if other := next((n for n in networks[1:] if is_of_cluster(n)), None):
+    # One of a cluster has a plugin of its own, or leaves its range to one (kube-router).
+    others = (n for n in networks[1:] if n.plugin not in OF_ONE_NODE or not n.ranges)
+    if other := next(others, None):
         names = [posixpath.basename(each.path) for each in (first, other)]
         what = f"{runtime} takes {names[0]} of {folder} for pods, a {first.plugin} of each node "
         what += f"with {first.ranges[0]}, and not {names[1]} ({other.plugin}), whose name sorts "
@@ -217,14 +216,9 @@ def prove_networks(
         yield SAY.warning(what, *where, hint=hint)
 
 
-def is_of_cluster(network: CniNetwork) -> bool:
-    """Whether a network has a plugin of its own, or leaves its range to one (kube-router)."""
-    return network.plugin not in OF_ONE_NODE or not network.ranges
-
-
 def folder_of_containerd(root: Root) -> str:
     """The folder of which containerd takes the first file, "" if it takes more of them."""
-    settings = read_containerd(root).values
+    settings = read_toml(root, CONTAINERD).values
     found = [value_at(settings, "plugins", name, "cni") for name in CRI_NAMES]
     cni = next((each for each in found if isinstance(each, dict)), {})
     return str(cni.get("conf_dir", CNI)) if cni.get("max_conf_num", 1) == 1 else ""
@@ -233,7 +227,7 @@ def folder_of_containerd(root: Root) -> str:
 def folder_of_crio(root: Root) -> str:
     """The folder of which CRI-O takes the first file, "" if it takes one by the network's name."""
     folder, name = CNI, ""
-    for path in (path for pattern in CRIO for path in root.glob(pattern)):
+    for path in root.glob(*CRIO):
         network = value_at(read_toml(root, path).values, "crio", "network")
         if isinstance(network, dict):
             folder = str(network.get("network_dir", folder))
@@ -241,24 +235,15 @@ def folder_of_crio(root: Root) -> str:
     return "" if name else folder
 
 
-@dataclass(frozen=True)
-class PodSetting:
-    """Names of one setting of the kernel, of which the last assignment counts, and what follows
-    if it is 0.
-    """
-
-    names: tuple[str, ...]
-    effect: str
-
-
-# kubeadm tests both before it joins a node (its "preflight" checks); some network plugins set the
-# first by themselves, such as Calico's.
+# Names of one setting of the kernel, of which the last assignment counts, and what follows if it
+# is 0.  kubeadm tests both before it joins a node (its "preflight" checks); some network plugins
+# set the first by themselves, such as Calico's.
 NEEDED = (
-    PodSetting(
+    (
         ("net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"),
         "pods of this node reach neither those of other nodes nor anything outside",
     ),
-    PodSetting(
+    (
         ("net.bridge.bridge-nf-call-iptables",),
         "pods do not reach services of the cluster whose pods are on the same node",
     ),
@@ -272,16 +257,14 @@ def prove_forwarding(subject: Subject, startup: Startup) -> Iterator[Finding]:
         return
     lines = list(read_config(subject, "sysctl.d"))
     settings = read_sysctl(subject)
-    for needed in NEEDED:
-        last = [name for name in settings if name in needed.names][-1:]
+    for names, effect in NEEDED:
+        last = [name for name in settings if name in names][-1:]
         if not last or settings[last[0]].value != "0":
             continue
         one = settings[last[0]]
-        on = [line for line in lines if name_of(line.key) in needed.names and line.value == "1"]
-        what = (
-            f"{last[0]}=0 of {one.where.path}: {kubelet.name} does not change it, and unless its "
-        )
-        what += f"network plugin does, {needed.effect}"
+        on = [line for line in lines if name_of(line.key) in names and line.value == "1"]
+        what = f"{last[0]}=0 of {one.where.path}: {kubelet.name} does not change it, and unless "
+        what += f"its network plugin does, {effect}"
         what += f" ({on[-1].path} sets 1, but is read before)" if on else ""
         hint = "remove that line, or set 1 in a file that sorts after it"
         yield SAY.warning(what, one.where, *(line.evidence for line in on[-1:]), hint=hint)

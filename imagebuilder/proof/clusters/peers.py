@@ -85,8 +85,8 @@ def prove_clocks(subject: Subject, startup: Startup) -> Iterator[Finding]:
 def prove_managers(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """A warning about NetworkManager beside networkd, which sets up the boot NIC."""
     networkd = any("systemd-networkd" in name for name in startup.jobs)
-    texts = [(path, subject.root.text(path)) for p in MANAGED for path in subject.root.glob(p)]
-    if networkd and not any(UNMANAGED.search(text) for _, text in texts):
+    texts = map(subject.root.text, subject.root.glob(*MANAGED))
+    if networkd and not any(map(UNMANAGED.search, texts)):
         for service in services_of(subject, startup, "NetworkManager"):
             what = f"{service.name} and systemd-networkd both set up the NIC that a node boots "
             what += "from: two DHCP clients change its address"

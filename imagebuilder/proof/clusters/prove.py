@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.clusters.bridges import prove_bridges
 from imagebuilder.proof.clusters.container_devices import prove_container_devices
 from imagebuilder.proof.clusters.detached import prove_detached
+from imagebuilder.proof.clusters.engines import prove_bridges, prove_storage
 from imagebuilder.proof.clusters.growth import prove_growth
 from imagebuilder.proof.clusters.kubernetes import prove_forwarding, prove_kubernetes
 from imagebuilder.proof.clusters.peers import prove_peers
@@ -16,7 +16,6 @@ from imagebuilder.proof.clusters.ranks import prove_mpi, prove_ranks
 from imagebuilder.proof.clusters.shares import prove_shares
 from imagebuilder.proof.clusters.slurm import prove_gres, prove_slurm
 from imagebuilder.proof.clusters.state import prove_disks, prove_state
-from imagebuilder.proof.clusters.storage import prove_storage
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
-from imagebuilder.proof.reading.addresses import host_of, is_loopback
+from imagebuilder.proof.reading.addresses import HOSTS, host_of, is_loopback, read_hosts
 from imagebuilder.proof.reading.environment import (
     ADD_LOOPBACK,
     INTERFACE,
@@ -27,7 +27,6 @@ from imagebuilder.proof.reading.units import service_lines
 from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root
 
-HOSTS = "/etc/hosts"
 # The options and variables that name the machine where the processes of a program meet.
 MEETING = ("--rdzv-endpoint", "--rdzv_endpoint", "--master-addr", "--master_addr", "--address",
            "--dist-init-addr", "--data-parallel-address")  # fmt: skip
@@ -61,7 +60,13 @@ OTHER_NAMES = frozenset(("vader",))
 
 
 def prove_ranks(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    names = dict(names_of_loopback(subject.root))
+    # Names that /etc/hosts gives to the machine itself.
+    names = {
+        name: line
+        for address, listed, line in read_hosts(subject.root)
+        for name in listed
+        if is_loopback(address) and not name.startswith(("localhost", "ip6-"))
+    }
     for service in site_services(subject, startup):
         if spans(service):
             if meets := meeting_place(service):
@@ -94,15 +99,6 @@ def meeting_place(service: SiteService) -> tuple[str, Evidence] | None:
 
 def meeting_host(address: str) -> str:
     return host_of(address.rpartition("//")[2])
-
-
-def names_of_loopback(root: Root) -> Iterator[tuple[str, str]]:
-    """Names that /etc/hosts gives to the machine itself, and the line of each (hosts(5))."""
-    for line in root.text(HOSTS).splitlines():
-        address, *names = line.partition("#")[0].split() or [""]
-        for name in names if is_loopback(address) else ():
-            if not name.startswith(("localhost", "ip6-")):
-                yield name, line.strip()
 
 
 def prove_names(

@@ -55,10 +55,8 @@ def prove_shares(subject: Subject, startup: Startup) -> Iterator[Finding]:
         total = sum(each.part for each in together)
         if len(together) > 1 and total > ALL:
             parts = " and ".join(f"{each.service.name} {each.said}" for each in together[:4])
-            what = (
-                f"services want {total:.2f} of the memory of one card: {parts}; those that start "
-            )
-            what += "last find too little, and fail"
+            what = f"services want {total:.2f} of the memory of one card: {parts}; those that "
+            what += "start last find too little, and fail"
             hint = "let the shares add up to less than 1, or give each service a card of its own "
             hint += f"({SELECTORS[0]}=)"
             yield SAY.warning(what, *(each.evidence for each in together[:4]), hint=hint)

@@ -87,7 +87,7 @@ def prove_plugins(root: Root, daemon: SiteService) -> Iterator[Finding]:
     """
     path, settings = read_slurm(root, "slurm.conf")
     folder = settings.get("plugindir", "")
-    places = [folder] if folder else [p for p in PLUGINS for p in root.glob(p)]
+    places = [folder] if folder else root.glob(*PLUGINS)
     there = {name for place in places for name in root.names(place)}
     for value in (v for key in LOADED for v in settings.get(key, "").split(",")):
         kind, _, name = value.partition("/")

@@ -17,7 +17,7 @@ from imagebuilder.proof.reading.documents import read_yaml
 from imagebuilder.proof.reading.interpreters import texts_of
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
 from imagebuilder.proof.reading.site import SiteService, services_of
-from imagebuilder.proof.reading.systemd import STARTING, Startup
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject
@@ -126,7 +126,7 @@ def stays(subject: Subject, startup: Startup, path: str) -> bool:
         return False
     marks = (path, f"{posixpath.dirname(path)}/*", posixpath.basename(path))
     for unit in startup.starting():
-        for words in (words for key in STARTING for words in unit.commands.get(key, ())):
+        for _, words in unit.started():
             for line in "\n".join(texts_of(subject.root, words)).splitlines():
                 if REMOVES.search(line) and any(mark in line for mark in marks):
                     return False

@@ -48,14 +48,9 @@ class Maker:
     install: str = ""
 
 
-def serves_hip(code: CodeObject, target: str) -> Form | None:
-    """HIP has native code only."""
-    return code.form if hip.serves(code, target) else None
-
-
 HIP = Maker(
     hip.read_hip,
-    serves_hip,
+    lambda code, target: code.form if hip.serves(code, target) else None,
     "code object",
     "bundle",
     "",
@@ -162,11 +157,9 @@ def no_file(root: Root, glob: str, target: str, maker: Maker) -> Finding:
             Evidence(glob, said=" ".join(in_order(others))),
             hint=maker.elsewhere,
         )
-    return SAY.fault(
-        f"no code for {target}: no file matches {glob}",
-        Evidence(glob, said="matches no file"),
-        hint="install the package that has it, or exclude it from `prune:` and `slim:`",
-    )
+    what = f"no code for {target}: no file matches {glob}"
+    hint = "install the package that has it, or exclude it from `prune:` and `slim:`"
+    return SAY.fault(what, Evidence(glob, said="matches no file"), hint=hint)
 
 
 def no_code(glob: str, target: str, maker: Maker) -> Finding:
@@ -246,11 +239,8 @@ def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -
         problem = next((o.problem for o in content.objects if o.problem), "")
         if problem or (not served and target in TARGET.findall(content.name)):
             said = problem or f"is for {content.targets}"
-            yield SAY.fault(
-                f"{content.name} is not code for {target}: it {said}",
-                Evidence(content.path, said=said),
-                hint="reinstall its package",
-            )
+            what = f"{content.name} is not code for {target}: it {said}"
+            yield SAY.fault(what, Evidence(content.path, said=said), hint="reinstall its package")
         elif served:
             good.append(content)
             size += sum(o.size for o in served)
@@ -297,7 +287,7 @@ def prove_compiler(
     ways = [{maker.serves(o, target) for o in content.objects} for content in contents]
     if not any(Form.FORWARD in forms and Form.NATIVE not in forms for forms in ways):
         return
-    found = [path for glob in maker.compilers for path in root.glob(glob) if root.is_file(path)]
+    found = [path for path in root.glob(*maker.compilers) if root.is_file(path)]
     if found:
         said = f"{posixpath.basename(found[0])} compiles {maker.forward} for {target}"
         yield SAY.fact(said, Evidence(found[0]))

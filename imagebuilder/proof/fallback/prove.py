@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding, Level
 from imagebuilder.proof.fallback import SAY
-from imagebuilder.proof.fallback.platform import prove_platform
-from imagebuilder.proof.fallback.plugins import prove_plugins
-from imagebuilder.proof.reading.guards import GuardRun, run_guards
+from imagebuilder.proof.fallback.engines import prove_platform, prove_plugins
+from imagebuilder.proof.reading.commands import GuardRun, run_guards
 from imagebuilder.proof.reading.units import find_unit
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import find_engine
@@ -44,10 +43,8 @@ def prove_engine(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
     yield from able
     if not engine.backends:
         if not any(finding.level is Level.FAULT for finding in able):
-            yield SAY.fact(
-                f"{engine.engine}: meant to run on the processor",
-                Evidence(engine.path or engine.unit),
-            )
+            what = f"{engine.engine}: meant to run on the processor"
+            yield SAY.fact(what, Evidence(engine.path or engine.unit))
         return
     without = list(prove_guard(subject, engine))
     yield from (finding for finding in without if finding.level is not Level.FACT)
@@ -65,11 +62,9 @@ def prove_guard(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
         return
     unit = find_unit(subject.root, engine.unit)
     if unit is None:
-        yield SAY.fault(
-            f"{engine.unit} does not exist",
-            Evidence(f"/etc/systemd/system/{engine.unit}"),
-            hint="ship it below files/ of the overlay that expects it",
-        )
+        what = f"{engine.unit} does not exist"
+        hint = "ship it below files/ of the overlay that expects it"
+        yield SAY.fault(what, Evidence(f"/etc/systemd/system/{engine.unit}"), hint=hint)
         return
     path = unit.paths[0]
     if engine.allow_cpu:
@@ -78,11 +73,9 @@ def prove_guard(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
     runs = list(run_guards(subject, unit))
     for run in runs:
         if run.broken:
-            yield SAY.fault(
-                f"{engine.unit} never starts: the check for the device does not run",
-                shown(path, run),
-                hint="the check must be in the image and executable, and find what it calls",
-            )
+            what = f"{engine.unit} never starts: the check for the device does not run"
+            hint = "the check must be in the image and executable, and find what it calls"
+            yield SAY.fault(what, shown(path, run), hint=hint)
             return
     refusing = next((run for run in runs if run.refuses), None)
     if refusing:

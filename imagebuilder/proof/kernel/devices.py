@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which module drives each device of the profile, and whether anything blocks it."""
+"""Which module drives each device of the profile, whether anything blocks it, and what the own
+modprobe(8) of the image would load, by its indexes (`modules.*.bin`) and modprobe.d(5).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.process import Completed
 from imagebuilder.proof.reading.cmdline import CMDLINE
-from imagebuilder.proof.reading.modprobe import ModuleSettings, read_settings
-from imagebuilder.proof.reading.modules import Kernel, module_name, plain
+from imagebuilder.proof.reading.modprobe import ModuleSettings, config_lines, read_settings
+from imagebuilder.proof.reading.modules import Kernel, matches_alias, module_name, plain
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.unanswered import prove_answered, why_unanswered
 from imagebuilder.recipe.agreement import numbers
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.hardware import chip_of
@@ -25,6 +31,9 @@ KMS = frozenset({"amdgpu", "i915", "xe", "nouveau", "radeon"})
 # Folders of modules that are not from the kernel's own tree.
 BUILT = frozenset(("updates", "extra"))
 UNBLOCK = "remove that line, or remove the device from hardware: if the image is not for it"
+MODPROBE = ("/usr/sbin/modprobe", "/usr/bin/modprobe")
+WIRED = "kernel/drivers/net/ethernet/"
+INSTEAD = re.compile(r"modprobe\s+.{0,400}?(?:-i|--ignore-install)\s+([\w-]+)")
 
 
 @dataclass(frozen=True)
@@ -107,11 +116,9 @@ def unknown_device(device: Hardware, drivers: Drivers) -> Finding:
         why = [said for name in claims if (said := drivers.blocker(name))]
         what = f"{some(claims)} would drive {device.pci} ({device.name}), but is blocked"
         return SAY.fault(what, *why, hint=UNBLOCK)
-    return SAY.fault(
-        f"no module of the kernel claims {device.pci} ({device.name})",
-        Evidence(aliases),
-        hint="check the PCI id, or use a newer kernel or a package with the device's driver",
-    )
+    what = f"no module of the kernel claims {device.pci} ({device.name})"
+    hint = "check the PCI id, or use a newer kernel or a package with the device's driver"
+    return SAY.fault(what, Evidence(aliases), hint=hint)
 
 
 def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Finding]:
@@ -137,7 +144,8 @@ def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Fin
         yield SAY.fault(what, *blocked.values(), hint=UNBLOCK)
     for found in usable.values():
         file = drivers.file(found)
-        if too_old(drivers.kernel.release, chip.kernel) and not BUILT.intersection(file.split("/")):
+        is_old = chip.kernel and numbers(drivers.kernel.release) < numbers(chip.kernel)
+        if is_old and not BUILT.intersection(file.split("/")):
             what = f"{found} of Linux {drivers.kernel.release} is too old for {whose}"
             hint = f"use Linux {chip.kernel} or newer"
             yield SAY.fault(what, Evidence(file), hint=hint)
@@ -156,10 +164,6 @@ def prove_programs(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[F
             yield SAY.warning(what, Evidence(path), hint=hint)
 
 
-def too_old(release: str, least: str) -> bool:
-    return bool(least) and numbers(release) < numbers(least)
-
-
 def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Iterator[Finding]:
     """Findings about the kernel's own drivers for NVIDIA's cards: each must be blocked."""
     aliases = f"{drivers.kernel.folder}/modules.alias"
@@ -169,11 +173,9 @@ def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Iterator[Fin
         if said := drivers.blocker(name):
             yield SAY.fact(f"{name} is blocked from {whose}", said)
             continue
-        yield SAY.fault(
-            f"{name} may claim {whose} before NVIDIA's driver",
-            Evidence(aliases, symbol=claims[name], said=name),
-            hint=f"blacklist {name} (overlay key modules: blacklist:), or prune it",
-        )
+        what = f"{name} may claim {whose} before NVIDIA's driver"
+        hint = f"blacklist {name} (overlay key modules: blacklist:), or prune it"
+        yield SAY.fault(what, Evidence(aliases, symbol=claims[name], said=name), hint=hint)
 
 
 def prove_needed(names: Sequence[str], drivers: Drivers) -> Iterator[Finding]:
@@ -198,3 +200,98 @@ def prove_needed(names: Sequence[str], drivers: Drivers) -> Iterator[Finding]:
     if loadable:
         what = f"modules that programs need can be loaded: {', '.join(loadable)}"
         yield SAY.fact(what, *(Evidence(path) for path in loadable.values()))
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What modprobe said: the modules that are loaded, and the commands that run instead of one."""
+
+    said: Completed
+    modules: frozenset[str]
+    commands: tuple[str, ...]
+
+
+def prove_nics(drivers: Drivers) -> Iterator[Finding]:
+    """Warnings of drivers of wired NICs that are kept off, unless a module of another origin is
+    there, which may be meant to take their place.
+    """
+    kept = {**drivers.settings.blacklisted, **drivers.settings.never}
+    folder = f"{drivers.kernel.folder}/{WIRED}"
+    names = [name for name in kept if drivers.kernel.by_name.get(name, "").startswith(folder)]
+    for name in names if not any("/net/" in path for path in drivers.kernel.outside) else ():
+        what = f"{name}, a driver of wired NICs, is blocked: nodes with such a NIC have no network"
+        yield SAY.warning(what, kept[name], hint="remove that line if a node has such a NIC")
+
+
+def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
+    """Faults of devices whose driver is in the image, but is not loaded by modprobe."""
+    program = next((path for path in MODPROBE if subject.root.is_file(path)), None)
+    if program is None:
+        return
+    for device in subject.hardware:
+        chip = chip_of(device)
+        if chip is None or not drivers.usable(chip):
+            continue
+        wanted = set(drivers.of(chip))
+        loading = load_instead(subject, program, drivers, chip.pci, wanted)
+        if loading is None:
+            continue
+        if why_unanswered(loading.said):
+            unread = f"which modules {program} loads for {chip.pci}"
+            yield from prove_answered(SAY, loading.said, unread, Evidence(program))
+            continue
+        names = " or ".join(sorted(wanted))
+        where = Evidence(f"{drivers.kernel.folder}/modules.alias.bin")
+        hint = "run depmod for this kernel after the last change of its modules"
+        why = "its index does not list it"
+        for path, line in config_lines(subject):
+            if takes(line, drivers.kernel.aliases_of(chip.pci)):
+                why = f"an alias assigns it to {line.split()[2]}"
+                where, hint = Evidence(path, said=line), "remove that line"
+        if loading.commands:
+            why = f"it runs {loading.commands[0]} instead"
+            where, hint = Evidence("/etc/modprobe.d", said=loading.commands[0]), "remove that line"
+        what = f"modprobe does not load {names} for {chip.pci} ({device.name}): {why}"
+        yield SAY.fault(what, where, hint=hint)
+
+
+def load_instead(
+    subject: Subject, program: str, drivers: Drivers, pci: str, wanted: set[str]
+) -> Loading | None:
+    """What is loaded instead of the wanted modules, None if they are loaded.
+
+    The class of the device is unknown, and an alias may be for one class: modprobe is run for each
+    class for which the image has a wanted module.
+    """
+    claims = [alias for alias, module in drivers.kernel.aliases if module in wanted]
+    for name in drivers.kernel.aliases_of(pci):
+        if not any(matches_alias(name, alias) for alias in claims):
+            continue
+        loading = run_modprobe(subject, program, name)
+        if not wanted & (loading.modules | drivers.kernel.builtin):
+            return loading
+    return None
+
+
+def takes(line: str, aliases: Iterable[str]) -> bool:
+    """Whether a line of modprobe.d(5) assigns a device to a module by an alias with wildcards."""
+    words = line.split()
+    is_alias = len(words) > 2 and words[0] == "alias"
+    return is_alias and any(fnmatch.fnmatchcase(alias, words[1]) for alias in aliases)
+
+
+def run_modprobe(subject: Subject, program: str, alias: str) -> Loading:
+    options = ["--set-version", subject.kernel, "--use-blacklist", "--show-depends"]
+    said = subject.run([program, "--all", "--quiet", *options, alias])
+    modules: set[str] = set()
+    commands: list[str] = []
+    for line in said.stdout.splitlines():
+        verb, _, rest = line.strip().partition(" ")
+        if verb == "insmod" and rest:
+            modules.add(module_name(rest.split()[0]))
+        elif verb == "builtin":
+            modules.add(plain(rest.strip()))
+        elif verb == "install":
+            modules |= {plain(name) for name in INSTEAD.findall(rest)}
+            commands.append(rest.strip())
+    return Loading(said, frozenset(modules), tuple(commands))

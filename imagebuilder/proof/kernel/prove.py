@@ -7,11 +7,20 @@ import struct
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.kernel.built import find_shipped, prove_built, prove_dependencies
-from imagebuilder.proof.kernel.content import prove_content
-from imagebuilder.proof.kernel.devices import drivers_of, needed_files, prove_devices
+from imagebuilder.proof.kernel.built import (
+    find_shipped,
+    prove_built,
+    prove_content,
+    prove_dependencies,
+)
+from imagebuilder.proof.kernel.devices import (
+    drivers_of,
+    needed_files,
+    prove_devices,
+    prove_loading,
+    prove_nics,
+)
 from imagebuilder.proof.kernel.dkms import prove_dkms, prove_signed
-from imagebuilder.proof.kernel.loading import prove_loading, prove_nics
 from imagebuilder.proof.kernel.words import prove_words
 from imagebuilder.proof.reading.modules import FOLDER
 from imagebuilder.proof.say import Say, some

@@ -95,18 +95,14 @@ def prove_closure(
         else:
             optional += gaps
     if optional:
-        yield SAY.fact(
-            f"plugins that lack a library, but that nothing declared loads: "
-            f"{len({gap.of for gap in optional})}",
-            *(evidence_of(gap) for gap in optional[:MOST_EVIDENCE]),
-        )
+        what = "plugins that lack a library, but that nothing declared loads: "
+        what += f"{len({gap.of for gap in optional})}"
+        yield SAY.fact(what, *(evidence_of(gap) for gap in optional[:MOST_EVIDENCE]))
     yield from prove_machines(closure.files, declared)
     many = len(closure.files.native)
     if not closure.gaps:
-        yield SAY.fact(
-            f"all libraries that {many:,} programs and libraries need are present",
-            Evidence("/", ".dynamic", "NEEDED", f"{closure.edges} entries"),
-        )
+        what = f"all libraries that {many:,} programs and libraries need are present"
+        yield SAY.fact(what, Evidence("/", ".dynamic", "NEEDED", f"{closure.edges} entries"))
 
 
 def in_python(path: str) -> bool:

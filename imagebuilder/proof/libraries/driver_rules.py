@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
@@ -74,12 +74,12 @@ def prove_driver(subject: Subject) -> Iterator[Finding]:
     versions = list(dict.fromkeys(part.version for part in parts))
     evidence = tuple(Evidence(part.path, said=part.version) for part in parts)
     if len(versions) > 1:
-        said = ", ".join(f"{part.what} {part.version}" for part in first_of_each(parts))
-        yield SAY.fault(
-            f"mixed driver versions: {said}",
-            *evidence,
-            hint="pin driver, libraries and firmware to one version: the module rejects any other",
+        said = ", ".join(
+            f"{part.what} {part.version}"
+            for part in {(p.what, p.version): p for p in parts}.values()
         )
+        hint = "pin driver, libraries and firmware to one version: the module rejects any other"
+        yield SAY.fault(f"mixed driver versions: {said}", *evidence, hint=hint)
     lowest = min(versions, key=parse)
     user = [part for part in parts if part.what.startswith("libcuda")]
     if wanted and not user:
@@ -146,17 +146,12 @@ def modules_of(reader: ModuleReader, kernel: str) -> Iterator[Module]:
             yield reader.module(path)
 
 
-def first_of_each(parts: Iterable[DriverPart]) -> list[DriverPart]:
-    return list({(part.what, part.version): part for part in parts}.values())
-
-
 def no_driver(wanted: tuple[str, ...]) -> Finding:
     """The fault of software for CUDA without a driver."""
-    return SAY.fault(
-        f"no NVIDIA driver: CUDA {' '.join(wanted)} needs libcuda.so.1",
-        Evidence("/usr/lib/x86_64-linux-gnu/libcuda.so.*", said="matches no file"),
-        hint="add the overlay that has the driver (nvidia-cuda-12.8), or a variant without CUDA",
-    )
+    what = f"no NVIDIA driver: CUDA {' '.join(wanted)} needs libcuda.so.1"
+    where = Evidence("/usr/lib/x86_64-linux-gnu/libcuda.so.*", said="matches no file")
+    hint = "add the overlay that has the driver (nvidia-cuda-12.8), or a variant without CUDA"
+    return SAY.fault(what, where, hint=hint)
 
 
 def prove_blackwell(
@@ -166,19 +161,15 @@ def prove_blackwell(
     if target < BLACKWELL:
         return
     if parse(version) < parse(BLACKWELL_BRANCH):
-        yield SAY.fault(
-            f"driver {version} does not support sm_{target}, which needs branch 570 or newer",
-            *evidence,
-            hint="use the driver from NVIDIA's repository (nvidia-cuda-12.8, vendor variant)",
-        )
+        what = f"driver {version} does not support sm_{target}, which needs branch 570 or newer"
+        hint = "use the driver from NVIDIA's repository (nvidia-cuda-12.8, vendor variant)"
+        yield SAY.fault(what, *evidence, hint=hint)
     for module in modules:
         licence = module.first("license")
         if licence and licence != OPEN:
-            yield SAY.fault(
-                f"nvidia.ko is the proprietary module: sm_{target} needs the open one",
-                Evidence(module.path, ".modinfo", "license", licence),
-                hint="install the open kernel modules (nvidia-open, nvidia-open-kernel-dkms)",
-            )
+            what = f"nvidia.ko is the proprietary module: sm_{target} needs the open one"
+            hint = "install the open kernel modules (nvidia-open, nvidia-open-kernel-dkms)"
+            yield SAY.fault(what, Evidence(module.path, ".modinfo", "license", licence), hint=hint)
 
 
 def prove_before_turing(
@@ -192,11 +183,9 @@ def prove_before_turing(
         yield SAY.fault(what, *evidence, hint="use a driver of branch 580")
     for module in modules:
         if module.first("license") == OPEN:
-            yield SAY.fault(
-                f"nvidia.ko is the open module, which does not drive sm_{target}",
-                Evidence(module.path, ".modinfo", "license", OPEN),
-                hint="install NVIDIA's closed kernel modules",
-            )
+            what = f"nvidia.ko is the open module, which does not drive sm_{target}"
+            hint = "install NVIDIA's closed kernel modules"
+            yield SAY.fault(what, Evidence(module.path, ".modinfo", "license", OPEN), hint=hint)
 
 
 def prove_minimum(

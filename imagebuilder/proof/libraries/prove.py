@@ -9,18 +9,17 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from imagebuilder.image.proof import Evidence, Finding, Level
+from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.libraries.driver_rules import prove_driver
-from imagebuilder.proof.libraries.icd import prove_icds
 from imagebuilder.proof.libraries.releases import (
     prove_driver_releases,
     prove_releases,
     prove_renamed,
     prove_runtimes,
 )
-from imagebuilder.proof.reading.icd import Icd, find_icds
+from imagebuilder.proof.reading.icd import DRIVERS, SOFTWARE, VULKAN, Icd, find_icds
 from imagebuilder.proof.reading.interpreters import cannot_run
 from imagebuilder.proof.reading.libraries import PYTHON, Search, search_of, services_in
 from imagebuilder.proof.say import some
@@ -125,11 +124,10 @@ def is_main(path: str, folder: str) -> bool:
 def prove_sources(subject: Subject) -> Iterator[Finding]:
     """Warnings of packages that are not the vendor's: only their names and versions are known."""
     for name, why in subject.image.replaced.items():
-        yield SAY.warning(
-            f"packages of {name} are not from the vendor: {why}",
-            Evidence("manifest.json", section="sources", symbol=name, said=why),
-            hint=f"remove {name} from sources: in the site file before building an image for nodes",
-        )
+        what = f"packages of {name} are not from the vendor: {why}"
+        where = Evidence("manifest.json", section="sources", symbol=name, said=why)
+        hint = f"remove {name} from sources: in the site file before building an image for nodes"
+        yield SAY.warning(what, where, hint=hint)
 
 
 def prove_present(subject: Subject, reported: Sequence[str]) -> Iterator[Finding]:
@@ -153,11 +151,9 @@ def prove_programs(subject: Subject) -> Iterator[Finding]:
     """The programs that overlays declare can be run."""
     for path in subject.expectations.programs:
         if why := cannot_run(subject.root, path):
-            yield SAY.fault(
-                f"an overlay declares the program {path}, {why}",
-                Evidence(path),
-                hint="install the package that has it, and do not remove it (`prune:`, `slim:`)",
-            )
+            what = f"an overlay declares the program {path}, {why}"
+            hint = "install the package that has it, and do not remove it (`prune:`, `slim:`)"
+            yield SAY.fault(what, Evidence(path), hint=hint)
 
 
 def prove_loads(
@@ -170,31 +166,23 @@ def prove_loads(
     done = subject.run(["sh", "-c", LOAD, "sh", loader, *libraries], seconds=MOST_SECONDS)
     answers = parse_loads(done.stdout)
     if not answers:
-        yield SAY.warning(
-            f"could not run the image's loader to check whether {len(libraries)} libraries load",
-            Evidence(loader, said=(done.stderr or done.stdout).strip()[-200:]),
-            hint="see the log of the sandbox; the image needs `sh`",
-        )
+        what = f"could not run the image's loader to check whether {len(libraries)} libraries load"
+        where = Evidence(loader, said=(done.stderr or done.stdout).strip()[-200:])
+        yield SAY.warning(what, where, hint="see the log of the sandbox; the image needs `sh`")
         return
     yield from prove_answered(SAY, done, "whether all declared libraries load", Evidence(loader))
     wrong = {library: lines for library, lines in answers.items() if lines}
     for library, lines in wrong.items():
         if any(name in lines[0] for name in known):
             continue
-        yield SAY.fault(
-            f"{posixpath.basename(library)} does not load: {lines[0]}",
-            *(Evidence(library, said=line) for line in lines[:8]),
-            hint=(
-                "install what it needs in the version that it needs; do not mix libraries of two "
-                "distributions"
-            ),
-        )
+        what = f"{posixpath.basename(library)} does not load: {lines[0]}"
+        hint = "install what it needs in the version that it needs; do not mix libraries of two "
+        hint += "distributions"
+        yield SAY.fault(what, *(Evidence(library, said=line) for line in lines[:8]), hint=hint)
     good = [library for library in answers if library not in wrong]
     if good:
-        yield SAY.fact(
-            f"declared libraries and drivers load in the image ({len(good)})",
-            *(Evidence(library, said=f"{loader} --list") for library in good[:8]),
-        )
+        what = f"declared libraries and drivers load in the image ({len(good)})"
+        yield SAY.fact(what, *(Evidence(library, said=f"{loader} --list") for library in good[:8]))
 
 
 def parse_loads(output: str) -> Mapping[str, list[str]]:
@@ -232,3 +220,52 @@ def prove_preload(search: Search) -> Iterator[Finding]:
         what += "processor: every program prints an error and runs without it"
         hint = "install it, or remove its name"
         yield SAY.warning(what, Evidence(PRELOAD, said=some(missing)), hint=hint)
+
+
+def prove_icds(
+    icds: Iterable[Icd], vendors: frozenset[str], *, wants_vulkan: bool
+) -> Iterator[Finding]:
+    """Every announced driver exists, and the card has one if an engine computes with Vulkan.
+
+    `vendors` are the PCI vendors of the profile's devices.
+    """
+    listed = list(icds)
+    vulkan = [icd for icd in listed if icd.kind == "Vulkan"]
+    for icd in listed:
+        if not icd.library:
+            yield dangling(icd, vendors)
+    for vendor in sorted(vendors & DRIVERS.keys()) if wants_vulkan else ():
+        names, package = DRIVERS[vendor]
+        of_card = [icd for icd in vulkan if any(name in icd.name for name in names)]
+        if any(icd.library for icd in of_card):
+            continue
+        if not of_card:
+            present = " ".join(icd.name for icd in vulkan) or "none at all"
+            software = all(icd.name.startswith(SOFTWARE) for icd in vulkan)
+            only = ", only one that computes on the processor" if vulkan and software else ""
+            yield SAY.fault(
+                f"missing ICD: no Vulkan driver for PCI vendor {vendor}{only}",
+                *(
+                    tuple(Evidence(icd.path, said=icd.said) for icd in vulkan)
+                    or (Evidence(VULKAN[-1], said=present),)
+                ),
+                hint=f"install {package}, or exclude its file in {VULKAN[-1]} from `prune:`",
+            )
+    good = [icd for icd in listed if icd.library]
+    if good and vendors:
+        what = f"present Vulkan and OpenCL drivers: {' '.join(sorted({icd.name for icd in good}))}"
+        yield SAY.fact(what, *(Evidence(icd.path, said=icd.library) for icd in good))
+
+
+def dangling(icd: Icd, vendors: frozenset[str]) -> Finding:
+    """An ICD file that leads nowhere: a fault if a device of the profile needs it."""
+    what = icd.problem or f"points at {icd.said or 'nothing'}, which does not exist"
+    names = {n for vendor in vendors for n in DRIVERS.get(vendor, ((), ""))[0]}
+    needed = bool(vendors) and (icd.kind == "OpenCL" or any(n in icd.name for n in names))
+    return Finding(
+        Question.LIBRARIES,
+        Level.FAULT if needed else Level.WARNING,
+        f"{icd.kind} ICD {posixpath.basename(icd.path)} {what}",
+        (Evidence(icd.path, said=icd.said),),
+        "install the driver's library, or remove the file too",
+    )

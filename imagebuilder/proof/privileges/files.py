@@ -68,7 +68,8 @@ def find_files(
             yield Privilege(Opening.CAPABILITIES, path, path, gains)
         if kind != stat.S_IFLNK and (path in BELIEVED | run or f"{path}/".startswith(TRUSTED)):
             yield from find_writers(path, info, groups)
-        if path in HIDDEN and (mode & 0o007 or (mode & 0o040 and not is_shadows(info, groups))):
+        is_shadows = info.st_gid == 0 or groups.get(info.st_gid) == SHADOW
+        if path in HIDDEN and (mode & 0o007 or (mode & 0o040 and not is_shadows)):
             gains = f"users other than root can read password hashes in {path} (mode {mode:04o})"
             yield Privilege(Opening.NEVER, path, path, gains)
 
@@ -98,10 +99,6 @@ def find_writers(path: str, info: os.stat_result, groups: Mapping[int, str]) -> 
     if writers:
         gains = f"{' and '.join(writers)} may change {path}, which root runs or trusts"
         yield Privilege(Opening.WRITABLE, path, path, gains)
-
-
-def is_shadows(info: os.stat_result, groups: Mapping[int, str]) -> bool:
-    return info.st_gid == 0 or groups.get(info.st_gid) == SHADOW
 
 
 def has_capabilities(root: Root, path: str) -> bool:

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.privileges.accounts import find_accounts
-from imagebuilder.proof.privileges.consoles import find_consoles
+from imagebuilder.proof.privileges.accounts import find_accounts, find_consoles
 from imagebuilder.proof.privileges.files import find_devices, find_files
 from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.searched import (
@@ -58,10 +57,8 @@ def prove_privileges(subject: Subject) -> Iterator[Finding]:
     yield from prove_patterns(subject)
     if by_packages:
         many = format_count(len(by_packages), "way")
-        yield say.fact(
-            f"{many} to act as root, all of them from packages",
-            *(evidence(one) for one in by_packages[:MOST_PATHS]),
-        )
+        what = f"{many} to act as root, all of them from packages"
+        yield say.fact(what, *(evidence(one) for one in by_packages[:MOST_PATHS]))
 
 
 def find_privileges(subject: Subject) -> Iterator[Privilege]:
@@ -109,9 +106,8 @@ def programs_of(startup: Startup | None) -> frozenset[str]:
         words[0]
         for unit in units
         if unit.last("User") in ROOT
-        for commands in unit.commands.values()
-        for words in commands
-        if words and words[0].startswith("/")
+        for words in unit.lines
+        if words[0].startswith("/")
     )
 
 

@@ -87,14 +87,14 @@ def find_rules(root: Root) -> Iterator[Privilege]:
                 minor = "nopass" not in match["options"]
                 gains = f"doas lets {who} act as root" + " without a password" * (not minor)
                 yield Privilege(Opening.SUDO, who, line.path, gains, minor, line.number)
-    for path in (path for pattern in POLKIT for path in root.glob(pattern)):
+    for path in root.glob(*POLKIT):
         if "polkit.Result.YES" in root.text(path):
             groups = re.findall(r"isInGroup\(['\"]([\w-]+)", root.text(path))
             users = re.findall(r"subject\.user\s*===?\s*['\"]([\w-]+)", root.text(path))
             who = next(iter((*(f"%{name}" for name in groups), *users)), "")
             gains = f"polkit lets {who or 'users'} act as root without a password"
             yield Privilege(Opening.SUDO, who or path, path, gains, minor=bool(who))
-    for path in (path for pattern in PAM for path in root.glob(pattern)):
+    for path in root.glob(*PAM):
         if opens(root, path):
             gains = f"{path} accepts any password: if all other modules fail, pam_permit.so decides"
             yield Privilege(Opening.NEVER, path, path, gains)
@@ -210,7 +210,7 @@ def read_sudoers(root: Root) -> Iterator[SudoersLine]:
 
 def lines_of(root: Root, patterns: tuple[str, ...]) -> Iterator[SudoersLine]:
     """The lines without comments of every file that matches."""
-    for path in (path for pattern in patterns for path in root.glob(pattern)):
+    for path in root.glob(*patterns):
         yield from joined_lines(root, path)
 
 

@@ -29,18 +29,14 @@ def prove_provenance(subject: Subject) -> Iterator[Finding]:
     changed = [trace for trace in traces if trace.kind is TraceKind.CHANGED]
     altered = [trace for trace in changed if is_altered(trace, provenance)]
     if loaded := [trace for trace in altered if trace.path.startswith(LOADED)]:
-        yield say.fault(
-            "modules or firmware of packages were changed, but no overlay places them",
-            *evidence(loaded),
-            hint="put your file below files/ of an overlay, in /usr/lib/firmware/updates or "
-            "/usr/lib/modules/VERSION/updates",
-        )
+        what = "modules or firmware of packages were changed, but no overlay places them"
+        hint = "put your file below files/ of an overlay, in /usr/lib/firmware/updates or "
+        hint += "/usr/lib/modules/VERSION/updates"
+        yield say.fault(what, *evidence(loaded), hint=hint)
     if programs := [trace for trace in altered if trace not in loaded]:
-        yield say.warning(
-            "scripts changed files below /usr that packages ship",
-            *evidence(programs),
-            hint="put your file below files/ of the overlay, so that its origin is known",
-        )
+        what = "scripts changed files below /usr that packages ship"
+        hint = "put your file below files/ of the overlay, so that its origin is known"
+        yield say.warning(what, *evidence(programs), hint=hint)
     yield say.fact(summary(provenance), *evidence(t for t in changed if t not in altered))
     for step, paths in sorted(provenance.missing.items()):
         who = f"removed by {step}" if step else "never installed, or removed immediately"

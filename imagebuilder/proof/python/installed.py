@@ -92,7 +92,7 @@ def prove_search(root: Root, site: str) -> Iterator[Finding]:
 
 def prove_twice(root: Root) -> Iterator[Finding]:
     """Warnings: what is found first may be what was meant."""
-    for site in dict.fromkeys(site for pattern in SITES for site in root.glob(pattern)):
+    for site in dict.fromkeys(root.glob(*SITES)):
         found = [each for each in read_distributions(root, site) if each.record]
         yield from prove_metadata(site, found)
         yield from prove_files(root, site, found)

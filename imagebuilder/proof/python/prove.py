@@ -35,11 +35,10 @@ def prove_python(subject: Subject) -> Iterator[Finding]:
     for works in subject.expectations.python:
         site = site_packages(subject.root, works.path)
         if site is None:
-            yield SAY.fault(
-                f"the Python environment {works.path} does not exist",
-                Evidence(works.path, said="has no lib/python3.*/site-packages"),
-                hint="add it under `python:` of the overlay that expects it",
-            )
+            what = f"the Python environment {works.path} does not exist"
+            where = Evidence(works.path, said="has no lib/python3.*/site-packages")
+            hint = "add it under `python:` of the overlay that expects it"
+            yield SAY.fault(what, where, hint=hint)
             continue
         # 1. From outside: the interpreter, and what was installed.
         unfit = list(prove_interpreter(subject, works.path, site))
@@ -80,11 +79,9 @@ def prove_locked(
 ) -> Iterator[Finding]:
     locked = subject.wheels.get(path)
     if locked is None:
-        yield SAY.warning(
-            f"no lock names the wheels of {path}",
-            Evidence(path, said=f"{len(present)} distributions"),
-            hint="add it to an overlay with `python:`; what a script installs is not locked",
-        )
+        what = f"no lock names the wheels of {path}"
+        hint = "add it to an overlay with `python:`; what a script installs is not locked"
+        yield SAY.warning(what, Evidence(path, said=f"{len(present)} distributions"), hint=hint)
         return
     wrong = list(prove_distributions(path, present, locked))
     yield from wrong
@@ -155,11 +152,9 @@ def same_version(one: str, other: str) -> bool:
 def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[Finding]:
     """The modules import, and torch is built for the profile's accelerator."""
     if said.failure:
-        yield SAY.fault(
-            f"the Python of {works.path} does not run: {said.failure}",
-            Evidence(f"{works.path}/bin/python", said=said.failure),
-            hint=f"imagebuilder shell PROFILE -c '{works.path}/bin/python -V' shows it",
-        )
+        what = f"the Python of {works.path} does not run: {said.failure}"
+        hint = f"imagebuilder shell PROFILE -c '{works.path}/bin/python -V' shows it"
+        yield SAY.fault(what, Evidence(f"{works.path}/bin/python", said=said.failure), hint=hint)
         return
     for name in works.imports:
         module = said.modules[name]
@@ -177,11 +172,9 @@ def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[
     if said.torch:
         yield from prove_torch(works, f"{site}/torch", said.torch)
     elif works.platform != "cpu" and not any(m.error for m in said.modules.values()):
-        yield SAY.fault(
-            f"{works.path} is for {WORDS[works.platform]}, but nothing in it imports torch",
-            Evidence(site),
-            hint="add torch to the `imports:` of that environment, and to its requirements",
-        )
+        what = f"{works.path} is for {WORDS[works.platform]}, but nothing in it imports torch"
+        hint = "add torch to the `imports:` of that environment, and to its requirements"
+        yield SAY.fault(what, Evidence(site), hint=hint)
 
 
 def import_hint(error: str) -> str:
@@ -200,11 +193,9 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Findin
     where = Evidence(f"{place}/version.py", said=f"{torch.version}, for {shown}")
     if works.platform == "cpu":
         if kinds:
-            yield SAY.warning(
-                f"torch is built for {shown}, but the profile computes on the processor",
-                where,
-                hint="use wheels for the processor: they are gigabytes smaller",
-            )
+            what = f"torch is built for {shown}, but the profile computes on the processor"
+            hint = "use wheels for the processor: they are gigabytes smaller"
+            yield SAY.warning(what, where, hint=hint)
         else:
             yield SAY.fact(f"torch {torch.version} is built for the processor", where)
         return
@@ -217,11 +208,9 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Findin
         )
         return
     if works.cuda and torch.cuda != works.cuda:
-        yield SAY.fault(
-            f"torch is built with CUDA {torch.cuda}, but the profile is for CUDA {works.cuda}",
-            where,
-            hint=f"pin a torch that is built with CUDA {works.cuda}, and what is built against it",
-        )
+        what = f"torch is built with CUDA {torch.cuda}, but the profile is for CUDA {works.cuda}"
+        hint = f"pin a torch that is built with CUDA {works.cuda}, and what is built against it"
+        yield SAY.fault(what, where, hint=hint)
         return
     yield SAY.fact(f"torch {torch.version} is built for {shown}", where)
     if works.target:
@@ -237,17 +226,12 @@ def prove_target(works: PythonWorks, place: str, torch: Torch) -> Finding:
         return SAY.fact(f"torch has code for {works.target}: {native[-1]}", where)
     forward = [flag for flag in torch.flags if runs_forward(flag, works.target)]
     if forward:
-        return SAY.warning(
-            f"torch has only PTX for {works.target}: {forward[-1]}",
-            where,
-            hint="it works, but the driver compiles it at first use, which takes minutes at every "
-            "boot of a node without a persistent cache",
-        )
-    return SAY.fault(
-        f"torch has no code for {works.target}; it has {flags}",
-        where,
-        hint=f"use a torch that is built with {works.target}",
-    )
+        what = f"torch has only PTX for {works.target}: {forward[-1]}"
+        hint = "it works, but the driver compiles it at first use, which takes minutes at every "
+        hint += "boot of a node without a persistent cache"
+        return SAY.warning(what, where, hint=hint)
+    what = f"torch has no code for {works.target}; it has {flags}"
+    return SAY.fault(what, where, hint=f"use a torch that is built with {works.target}")
 
 
 def runs_natively(flag: str, target: str) -> bool:

@@ -18,7 +18,7 @@ from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.scripts import script_of
 from imagebuilder.proof.reading.shell import parse_shell
 from imagebuilder.proof.reading.site import SiteService, site_files, site_services
-from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
@@ -92,13 +92,11 @@ def container_runs(subject: Subject, startup: Startup) -> Iterator[ContainerRun]
         account = "" if unit.last("User") in ROOTS else unit.last("User")
         if unit.last("DynamicUser") == "yes":
             account = account or unit.name.partition(".")[0]
-        for key in STARTING:
-            for written in filter(None, unit.commands.get(key, ())):
-                service = SiteService(subject, unit, written)
-                path = unit.paths[-1] if unit.paths else "/"
-                where = Evidence(path, said=f"{key}={' '.join(written)}")
-                for words in commands_of(subject.root, service.words):
-                    yield from runs_of(subject.root, service, words, account, where)
+        for key, written in unit.started():
+            service = SiteService(subject, unit, written)
+            where = Evidence(unit.place, said=f"{key}={' '.join(written)}")
+            for words in commands_of(subject.root, service.words):
+                yield from runs_of(subject.root, service, words, account, where)
     yield from quadlets(subject)
 
 

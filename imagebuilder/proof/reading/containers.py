@@ -12,7 +12,7 @@ from typing import Any
 
 from imagebuilder.decode import parse_json
 from imagebuilder.errors import InputError
-from imagebuilder.proof.reading.documents import SettingsFile, read_settings, read_toml
+from imagebuilder.proof.reading.documents import SettingsFile, read_settings
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
@@ -91,7 +91,7 @@ def has_no_cri(settings: Mapping[str, Any]) -> bool:
     """Whether containerd is told to leave out what the kubelet asks."""
     disabled = settings.get("disabled_plugins")
     named = set(map(str, disabled)) if isinstance(disabled, list) else set()
-    return bool({"cri", "io.containerd.grpc.v1.cri"} & named)
+    return bool(OLD_NAMES & named)
 
 
 def read_daemon(subject: Subject) -> SettingsFile:
@@ -126,7 +126,3 @@ def is_old(subject: Subject) -> bool:
     versions = (subject.packages.get(name, "") for name in DOCKERS)
     majors = [int(found[1]) for version in versions if (found := MAJOR.match(version))]
     return bool(majors) and max(majors) < MARKS_SINCE
-
-
-def read_containerd(root: Root) -> SettingsFile:
-    return read_toml(root, CONTAINERD)

@@ -103,7 +103,7 @@ def files_of(root: Root, unit: LoadedUnit) -> Iterator[str]:
 
 def runtime_files(root: Root) -> Iterator[dict[str, Variable]]:
     """What each file of NCCL and Open MPI sets for every program that computes with them."""
-    for path in (path for pattern in RUNTIME_FILES for path in root.glob(pattern)):
+    for path in root.glob(*RUNTIME_FILES):
         lines = (line.partition("=") for line in root.text(path).splitlines())
         yield {
             name.strip(): Variable(value.strip(), path)

@@ -58,15 +58,14 @@ def read_mounts(root: Root) -> Iterator[SiteMount]:
         if len(words) > 2:
             device, place, kind, options = (*words, "defaults")[:4]
             yield SiteMount(FSTAB, place, device, kind, options, line.strip(), place.rstrip("/"))
-    for folder in FOLDERS:
-        for path in root.glob(f"{folder}/*.mount"):
-            unit = posixpath.basename(path)
-            texts = [(each, root.text(each)) for each in (path, *drop_ins(root, unit))]
-            found = {k: (p, v) for p, text in texts for k, v in SETTING.findall(text)}
-            where, options = found.get("Options", (path, ""))
-            device, kind, place = (found.get(k, ("", ""))[1] for k in ("What", "Type", "Where"))
-            line = options or f"Type={kind}"
-            yield SiteMount(where, unit, device, kind or "auto", options, line, place.rstrip("/"))
+    for path in root.glob(*(f"{folder}/*.mount" for folder in FOLDERS)):
+        unit = posixpath.basename(path)
+        texts = [(each, root.text(each)) for each in (path, *drop_ins(root, unit))]
+        found = {k: (p, v) for p, text in texts for k, v in SETTING.findall(text)}
+        where, options = found.get("Options", (path, ""))
+        device, kind, place = (found.get(k, ("", ""))[1] for k in ("What", "Type", "Where"))
+        line = options or f"Type={kind}"
+        yield SiteMount(where, unit, device, kind or "auto", options, line, place.rstrip("/"))
 
 
 def mount_of(mounts: Iterable[SiteMount], folder: str) -> SiteMount | None:

@@ -14,7 +14,7 @@ from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.environment import environment_of, expanded
 from imagebuilder.proof.reading.interpreters import SHELL, behind_env, first_line, runs
 from imagebuilder.proof.reading.shell import MOST_BYTES, parse_shell
-from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
@@ -54,6 +54,11 @@ class UnitCommand:
         return posixpath.basename(self.words[0])
 
     @property
+    def texts(self) -> list[str]:
+        """The command line, and the script that it is in."""
+        return [" ".join(self.words), *([self.script.text] if self.script else [])]
+
+    @property
     def said(self) -> str:
         """The script or the unit, as the subject of a sentence."""
         return self.script.path if self.script else self.unit.name
@@ -63,19 +68,18 @@ def unit_commands(subject: Subject, startup: Startup) -> Iterator[UnitCommand]:
     """The commands of every service that starts at boot or on demand, but those of packages."""
     for unit in startup.starting():
         environment = environment_of(subject, unit)
-        for key in STARTING:
-            for written in filter(None, unit.commands.get(key, ())):
-                where = said_in(subject.root, unit, key)
-                words = behind_env(expanded(written, environment))
-                if not words:
-                    continue
-                if where.path not in subject.shipped:
-                    yield UnitCommand(unit, tuple(words), where)
-                for script in shell_files(subject, words, where.path):
-                    parsed = parse_shell(script.text.encode())
-                    for each in parsed.commands if parsed else ():
-                        line = Evidence(script.path, said=f"line {each.line}")
-                        yield UnitCommand(unit, (each.name, *each.words), line, script)
+        for key, written in unit.started():
+            where = said_in(subject.root, unit, key)
+            words = behind_env(expanded(written, environment))
+            if not words:
+                continue
+            if where.path not in subject.shipped:
+                yield UnitCommand(unit, tuple(words), where)
+            for script in shell_files(subject, words, where.path):
+                parsed = parse_shell(script.text.encode())
+                for each in parsed.commands if parsed else ():
+                    line = Evidence(script.path, said=f"line {each.line}")
+                    yield UnitCommand(unit, (each.name, *each.words), line, script)
 
 
 def shell_files(subject: Subject, words: Sequence[str], place: str) -> Iterator[ShellFile]:

@@ -59,8 +59,7 @@ class SiteService:
 
     @property
     def evidence(self) -> Evidence:
-        path = self.unit.paths[-1] if self.unit.paths else "/"
-        return Evidence(path, said=f"ExecStart={' '.join(self.written)}")
+        return Evidence(self.unit.place, said=f"ExecStart={' '.join(self.written)}")
 
     def option(self, *names: str) -> str | None:
         return self.command.option(*names)
@@ -92,8 +91,8 @@ def services_of(subject: Subject, startup: Startup, program: str) -> Iterator[Si
                 yield SiteService(subject, unit, words)
 
 
-def site_files(subject: Subject, pattern: str) -> Iterator[str]:
-    """The files and links of a glob that no package ships and whose names do not set them aside."""
-    for path in subject.root.glob(pattern):
+def site_files(subject: Subject, *patterns: str) -> Iterator[str]:
+    """The files and links of globs that no package ships and whose names do not set them aside."""
+    for path in subject.root.glob(*patterns):
         if path not in subject.shipped and not SET_ASIDE.fullmatch(posixpath.basename(path)):
             yield path

@@ -66,6 +66,20 @@ class LoadedUnit(UnitSettings):
     def state(self) -> str:
         return self.last("Unit Load State")
 
+    @property
+    def place(self) -> str:
+        """The file of it that is read last, "/" if none is known."""
+        return self.paths[-1] if self.paths else "/"
+
+    @property
+    def lines(self) -> Iterator[tuple[str, ...]]:
+        """Every command line."""
+        return (words for each in self.commands.values() for words in each if words)
+
+    def started(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The command lines that a start of it runs, each with its key."""
+        return ((key, words) for key in STARTING for words in self.commands.get(key, ()) if words)
+
 
 @dataclass(frozen=True)
 class Complaint:
@@ -99,13 +113,10 @@ class Startup:
                 continue
             triggers = {value.split()[0] for value in unit.every("TriggeredBy") if value}
             wanting = (value.split()[0] for key in WANTING for value in unit.every(key) if value)
-            if name in self.jobs or triggers & self.jobs or any(map(is_late, wanting)):
+            # What udev starts when a device is there (systemd.device(5)).
+            is_late = any(each.endswith((".mount", ".device")) for each in wanting)
+            if name in self.jobs or triggers & self.jobs or is_late:
                 yield unit
-
-
-def is_late(name: str) -> bool:
-    """Whether a unit is one that udev starts when a device is there (systemd.device(5))."""
-    return name.endswith((".mount", ".device"))
 
 
 @dataclass(frozen=True)

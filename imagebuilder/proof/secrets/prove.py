@@ -60,9 +60,10 @@ def prove_secrets(subject: Subject) -> Iterator[Finding]:
     provenance = subject.provenance or Provenance({})
     faults: dict[tuple[str, str], list[SecretAt]] = {}
     intended: dict[AllowedSecret, list[SecretAt]] = {}
+    listed = subject.image.allow_secret or ()
     for found in (*find_in_root(subject, provenance), *find_in_words(subject.cmdline)):
-        allowed = allowing(subject.image.allow_secret or (), found.path)
-        if allowed:
+        matching = (each for each in listed if fnmatch.fnmatchcase(found.path, each.path))
+        if allowed := next(matching, None):
             intended.setdefault(allowed, []).append(found)
         else:
             faults.setdefault((found.kind, found.todo), []).append(found)
@@ -82,10 +83,6 @@ def shown(places: Sequence[SecretAt]) -> str:
     listed = ", ".join(dict.fromkeys(place.where for place in places[:MOST_PLACES]))
     more = len(places) - MOST_PLACES
     return f"{listed} and {more} more" if more > 0 else listed
-
-
-def allowing(allowed: Sequence[AllowedSecret], path: str) -> AllowedSecret | None:
-    return next((one for one in allowed if fnmatch.fnmatchcase(path, one.path)), None)
 
 
 def find_in_root(subject: Subject, provenance: Provenance) -> Iterator[SecretAt]:

@@ -15,7 +15,6 @@ from imagebuilder.proof.reading.containers import (
     DAEMON,
     OLD_NAMES,
     has_no_cri,
-    read_containerd,
     read_daemon,
     value_at,
 )
@@ -60,7 +59,7 @@ def prove_containers(subject: Subject) -> Iterator[Finding]:
         yield from prove_names(root)
         yield from prove_cri(root)
         yield from prove_registry(root)
-    for path in (path for pattern in DEVICES for path in root.glob(pattern)):
+    for path in root.glob(*DEVICES):
         yield from prove_devices(root, path)
 
 
@@ -121,7 +120,7 @@ def prove_cri(root: Root) -> Iterator[Finding]:
     """Faults of containerd: with settings that it refuses, and without the part that the kubelet
     asks, as Docker's package sets it.
     """
-    read = read_containerd(root)
+    read = read_toml(root, CONTAINERD)
     has_kubelet = find_unit(root, KUBELET) is not None
     if read.problem and (has_kubelet or find_unit(root, ENGINE)):
         what = f"containerd does not start: {CONTAINERD} {read.problem}"
@@ -134,7 +133,7 @@ def prove_cri(root: Root) -> Iterator[Finding]:
 
 def prove_names(root: Root) -> Iterator[Finding]:
     """A warning about the names that containerd's plugins had before version 3 of its file."""
-    settings = read_containerd(root).values
+    settings = read_toml(root, CONTAINERD).values
     plugins, version = settings.get("plugins"), settings.get("version")
     old = [name for name in plugins if name in OLD_NAMES] if isinstance(plugins, dict) else []
     if isinstance(version, int) and version > 2 and old:
@@ -150,7 +149,7 @@ def prove_registry(root: Root) -> Iterator[Finding]:
     """
     if find_unit(root, KUBELET) is None:
         return
-    settings = read_containerd(root).values
+    settings = read_toml(root, CONTAINERD).values
     for plugin in (*sorted(OLD_NAMES), CRI_IMAGES):
         registry = value_at(settings, "plugins", plugin, "registry")
         folder, mirrors = value_at(registry, "config_path"), value_at(registry, "mirrors")

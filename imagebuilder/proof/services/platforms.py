@@ -45,10 +45,8 @@ def prove_platform_plugins(
         if names is not None and plugin.name not in names:
             continue
         distribution = posixpath.basename(posixpath.dirname(plugin.path)).removesuffix(".dist-info")
-        what = (
-            f"{unit} may compute on the platform of {distribution} and not on its own: the plugin "
-        )
-        what += f"{plugin.name} in {path} takes the place of those of {module}"
+        what = f"{unit} may compute on the platform of {distribution} and not on its own: the "
+        what += f"plugin {plugin.name} in {path} takes the place of those of {module}"
         if gone := lacking(subject.root, site or "", posixpath.dirname(plugin.path)):
             what += f", and needs {gone}, which is not installed"
         hint = f"remove that distribution, or set {module.upper()}_PLUGINS= to the plugins to load"

@@ -12,7 +12,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.environment import Environment
 from imagebuilder.proof.reading.interpreters import INTERPRETER, first_line
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
-from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, said_in
+from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.units import is_below, prefixes_of, unit_paths
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.subject import Subject
@@ -49,20 +49,18 @@ def prove_executable(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
     if not unit.words(NO_EXEC):
         return
     seen: set[str] = set()
-    for start in STARTING:
-        for words in unit.commands.get(start, ()):
-            program = words[0] if words else ""
-            if program in seen or not program.startswith("/") or exempt(root, unit, start, program):
-                continue
-            seen.add(program)
-            for path, why in executed(root, program):
-                if forbids := forbidding(root, unit, path):
-                    what = f"{unit.name} may not execute {program} ({start}=): {NO_EXEC}={forbids} "
-                    what += f"forbids {why}, and no {EXEC}= allows it"
-                    hint = f"add {posixpath.dirname(path)} to {EXEC}=, or remove {NO_EXEC}="
-                    where = [said_in(root, unit, key) for key in (NO_EXEC, EXEC) if unit.words(key)]
-                    yield SAY.fault(what, *where, Evidence(path), hint=hint)
-                    break
+    for start, (program, *_) in unit.started():
+        if program in seen or not program.startswith("/") or exempt(root, unit, start, program):
+            continue
+        seen.add(program)
+        for path, why in executed(root, program):
+            if forbids := forbidding(root, unit, path):
+                what = f"{unit.name} may not execute {program} ({start}=): {NO_EXEC}={forbids} "
+                what += f"forbids {why}, and no {EXEC}= allows it"
+                hint = f"add {posixpath.dirname(path)} to {EXEC}=, or remove {NO_EXEC}="
+                where = [said_in(root, unit, key) for key in (NO_EXEC, EXEC) if unit.words(key)]
+                yield SAY.fault(what, *where, Evidence(path), hint=hint)
+                break
 
 
 def exempt(root: Root, unit: LoadedUnit, key: str, program: str) -> bool:

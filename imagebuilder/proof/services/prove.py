@@ -164,6 +164,17 @@ def prove_engine(
     yield from prove_known(subject, line, kind)
 
 
+def engine_lines(
+    subject: Subject, startup: Startup
+) -> Iterator[tuple[LoadedUnit, EngineKind, CommandLine]]:
+    """The units of engines that systemd loads, the engine of each, and its command line."""
+    for engine in subject.expectations.engines:
+        unit = find_loaded(startup, engine.unit) if engine.unit else None
+        if unit is not None:
+            kind = find_engine(subject.engines, engine.engine)
+            yield unit, kind, line_of(unit, kind, environment_of(subject, unit))
+
+
 def line_of(unit: LoadedUnit, kind: EngineKind, environment: Environment) -> CommandLine:
     """The command line of an engine's service, with the arguments that a variable adds."""
     written = unit.commands.get("ExecStart", ((),))[-1]

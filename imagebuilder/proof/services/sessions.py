@@ -56,7 +56,7 @@ def has_npu(subject: Subject) -> bool:
 def session_environment(root: Root) -> dict[str, Variable]:
     """The variables that are set for every login, as far as files say so plainly."""
     found: dict[str, Variable] = {}
-    paths = (*FILES, *(path for glob in FOLDERS for path in root.glob(glob)))
+    paths = (*FILES, *root.glob(*FOLDERS))
     # systemd has a link to /etc/environment in its folder.
     for path in dict.fromkeys(root.resolve(path) or path for path in paths):
         for line in ASSIGNMENT.finditer(root.text(path)):

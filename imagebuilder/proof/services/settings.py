@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from ipaddress import ip_address
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.addresses import is_local
+from imagebuilder.proof.reading.addresses import is_local, parse_address
 from imagebuilder.proof.reading.commands import CommandLine, SettingValue, without
 from imagebuilder.proof.reading.config import config_folders
 from imagebuilder.proof.reading.environment import Environment, environment_of
@@ -45,12 +44,10 @@ def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
             yield SAY.warning(what, found.evidence, hint=hint)
             continue
         if found and setting.processor and re.fullmatch(setting.processor, found.value.strip()):
-            yield SAY.fault(
-                f"{line.unit} has {found.by}: {kind.title} computes on the processor and nobody "
-                "notices",
-                found.evidence,
-                hint=f"remove it, or set it as the recipe does ({kind.choice})",
-            )
+            what = f"{line.unit} has {found.by}: {kind.title} computes on the processor and nobody "
+            what += "notices"
+            hint = f"remove it, or set it as the recipe does ({kind.choice})"
+            yield SAY.fault(what, found.evidence, hint=hint)
 
 
 def prove_values(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
@@ -98,12 +95,10 @@ def prove_threads(
             if threads is None or share < 1 or not is_too_many:
                 continue
             starts = f"{many} threads" if many else "a thread for each core"
-            yield SAY.warning(
-                f"{unit.name} may use {share:g} processors ({key}= of {limited.name}), but "
-                f"{kind.title} starts {starts}, which wait for each other",
-                *(Evidence(path) for path in limited.paths[-1:]),
-                hint=f"set its number of threads to {share:g}, or remove {key}=",
-            )
+            what = f"{unit.name} may use {share:g} processors ({key}= of {limited.name}), but "
+            what += f"{kind.title} starts {starts}, which wait for each other"
+            hint = f"set its number of threads to {share:g}, or remove {key}="
+            yield SAY.warning(what, *(Evidence(path) for path in limited.paths[-1:]), hint=hint)
 
 
 def shares_of(unit: LoadedUnit) -> Iterator[tuple[str, float]]:
@@ -138,19 +133,15 @@ def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
     local = is_local(address.value)
     where = f"{line.unit} listens on {address.value}, port {port.value}"
     if declared and local:
-        yield SAY.fault(
-            f"{where}: no other machine can reach it, although the profile declares "
-            f"{port.value}/tcp",
-            address.evidence,
-            hint=f"set the same address in the recipe and in {address.evidence.path}",
-        )
+        what = f"{where}: no other machine can reach it, although the profile declares "
+        what += f"{port.value}/tcp"
+        hint = f"set the same address in the recipe and in {address.evidence.path}"
+        yield SAY.fault(what, address.evidence, hint=hint)
     elif not declared and not local:
         ports = ", ".join(subject.image.listens) or "none"
-        yield SAY.fault(
-            f"{where}, which no overlay declares (declared: {ports})",
-            port.evidence,
-            hint="use the declared port, or declare this one (overlay key listens:)",
-        )
+        what = f"{where}, which no overlay declares (declared: {ports})"
+        hint = "use the declared port, or declare this one (overlay key listens:)"
+        yield SAY.fault(what, port.evidence, hint=hint)
 
 
 def prove_port(
@@ -201,11 +192,9 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Ite
     if done.status and not unanswered:
         output = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.status}"]
         error = next((x for x in output if "error" in x.lower()), output[-1]).strip()
-        yield SAY.fault(
-            f"{kind.title} rejects the options or variables of {line.unit}: {error}",
-            Evidence(line.path, said=" ".join(line.words)),
-            hint="correct that option or variable; the engine's --help lists them all",
-        )
+        what = f"{kind.title} rejects the options or variables of {line.unit}: {error}"
+        hint = "correct that option or variable; the engine's --help lists them all"
+        yield SAY.fault(what, Evidence(line.path, said=" ".join(line.words)), hint=hint)
 
 
 def made_later(subject: Subject, unit: str) -> list[str]:
@@ -248,7 +237,7 @@ def prove_known(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterat
 
 def words_of(root: Root, patterns: Sequence[str]) -> frozenset[str]:
     """Every word of some files, in small letters and with _ in the place of -."""
-    files = dict.fromkeys(path for pattern in patterns for path in root.glob(pattern))
+    files = dict.fromkeys(root.glob(*patterns))
     found: set[bytes] = set()
     for path in files:
         found.update(WORD.findall(root.map(path) or b""))
@@ -259,11 +248,8 @@ def prove_one_address(
     root: Root, unit: str, name: str, address: str, where: Evidence
 ) -> Iterator[Finding]:
     """A warning about listening on an address that one node has, in the image of all."""
-    try:
-        number = ip_address(address.strip("[]"))
-    except ValueError:
-        return
-    if number.is_loopback or number.is_unspecified or number.is_multicast:
+    number = parse_address(address.strip("[]"))
+    if number is None or number.is_loopback or number.is_unspecified or number.is_multicast:
         return
     files = (path for folder in NETWORKS for path in root.glob(f"{folder}/*.network"))
     given = re.compile(rf"^Address={re.escape(str(number))}\b", re.MULTILINE)

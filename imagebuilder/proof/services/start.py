@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.commands import GUARDS, PLAIN, CommandLine
+from imagebuilder.proof.reading.commands import GUARDS, PLAIN, CommandLine, run_guards
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import (
     Environment,
@@ -20,7 +20,6 @@ from imagebuilder.proof.reading.environment import (
     unclosed,
 )
 from imagebuilder.proof.reading.extensions import merged_files
-from imagebuilder.proof.reading.guards import run_guards
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
 from imagebuilder.proof.reading.nodes import find_family
@@ -69,12 +68,10 @@ def prove_conditions(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
 
 
 def never(subject: Subject, unit: LoadedUnit, key: str, why: str) -> Finding:
-    return SAY.fault(
-        f"{unit.name} never starts: {why}",
-        said_in(subject.root, unit, key),
-        hint="remove that condition; check for the device with an ExecStartPre= that fails "
-        "without it",
-    )
+    what = f"{unit.name} never starts: {why}"
+    hint = "remove that condition; check for the device with an ExecStartPre= that fails "
+    hint += "without it"
+    return SAY.fault(what, said_in(subject.root, unit, key), hint=hint)
 
 
 def unmet(subject: Subject, kind: str, value: str, *, negated: bool) -> str:
@@ -93,7 +90,8 @@ def unmet(subject: Subject, kind: str, value: str, *, negated: bool) -> str:
         real = is_false(value) or value.startswith("private-users")
         if real == negated:
             return f"a node is a real machine (Condition{shown})"
-    if kind == "KernelModuleLoaded" and not negated and not known(subject, value):
+    modules = map(plain, subject.expectations.modules)
+    if kind == "KernelModuleLoaded" and not negated and plain(value) not in modules:
         return f"no overlay needs the module {value} (Condition{shown})"
     return ""
 
@@ -108,12 +106,10 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
         if path.startswith((*VOLATILE, *FIXED)) and not made(subject, unit, path):
             lies = subject.root.is_file(path)
             where = "is in a folder that is empty at boot" if lies else "is not in the image"
-            yield SAY.fault(
-                f"{unit.name} never starts: it requires {path}, which {where}, and "
-                "nothing in the image creates it",
-                said_in(subject.root, unit, "EnvironmentFile"),
-                hint=f"ship what writes it, or make it optional: EnvironmentFile=-{path}",
-            )
+            what = f"{unit.name} never starts: it requires {path}, which {where}, and "
+            what += "nothing in the image creates it"
+            hint = f"ship what writes it, or make it optional: EnvironmentFile=-{path}"
+            yield SAY.fault(what, said_in(subject.root, unit, "EnvironmentFile"), hint=hint)
     for words in unit.commands.get("ExecCondition", ()):
         command = expanded(words, environment)
         path = command[-1] if len(command) > 1 else ""
@@ -163,11 +159,9 @@ def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
             )
         if ignored := ignored_lines(subject.root.text(path)):
             first = ignored[0].partition("=")[0].strip()
-            yield SAY.fault(
-                f"systemd ignores {first!r} of {path}: {unit.name} does not get that variable",
-                Evidence(path, said=f"{first}="),
-                hint="write NAME=VALUE without export: EnvironmentFile= is not a shell script",
-            )
+            what = f"systemd ignores {first!r} of {path}: {unit.name} does not get that variable"
+            hint = "write NAME=VALUE without export: EnvironmentFile= is not a shell script"
+            yield SAY.fault(what, Evidence(path, said=f"{first}="), hint=hint)
 
 
 def hiding(unit: LoadedUnit, path: str) -> str:
@@ -242,10 +236,6 @@ def same_file(subject: Subject, one: str, other: str) -> bool:
     return one == other or (found is not None and found == subject.root.resolve(other))
 
 
-def known(subject: Subject, module: str) -> bool:
-    return plain(module) in map(plain, subject.expectations.modules)
-
-
 def same(node: str, value: str) -> bool:
     """Whether a device node (path or glob) is at or below the path of a condition."""
     return fnmatch.fnmatchcase(value, node) or node == value or node.startswith(f"{value}/")
@@ -261,7 +251,8 @@ def prove_others(
     """Faults of other units that start the engine without the check for the device, or without the
     devices.
     """
-    guards = {w for key in GUARDS for w in unit.commands.get(key, ()) if may_check_device(w)}
+    commands = (words for key in GUARDS for words in unit.commands.get(key, ()) if words)
+    guards = {words for words in commands if posixpath.basename(words[0]) not in PLAIN}
     seen: set[str] = set()
     tried = 0
     for other in startup.units.values():
@@ -278,14 +269,12 @@ def prove_others(
             continue
         tried += 1
         if tried > MOST_CHECKS or not refuses_without(subject, other.name):
-            yield SAY.fault(
-                f"{other.name} also starts {posixpath.basename(program)}, without the check for "
-                f"the device that {unit.name} has: without a card it silently computes on "
-                "the processor",
-                said_in(subject.root, other, "ExecStart"),
-                hint="disable it, or give it an ExecStartPre= that fails without the device, as "
-                f"{unit.name} has",
-            )
+            what = f"{other.name} also starts {posixpath.basename(program)}, without the check for "
+            what += f"the device that {unit.name} has: without a card it silently computes on "
+            what += "the processor"
+            hint = "disable it, or give it an ExecStartPre= that fails without the device, as "
+            hint += f"{unit.name} has"
+            yield SAY.fault(what, said_in(subject.root, other, "ExecStart"), hint=hint)
 
 
 def refuses_without(subject: Subject, name: str) -> bool:
@@ -304,10 +293,6 @@ def prove_closed(root: Root, name: str, devices: Sequence[Device]) -> Iterator[F
         what += "it, and the engine computes on the processor"
         hint = "set PrivateDevices=no, and with a DevicePolicy= also DeviceAllow= for the devices"
         yield SAY.fault(what, *(Evidence(path, "Service") for path in unit.paths), hint=hint)
-
-
-def may_check_device(words: Sequence[str]) -> bool:
-    return bool(words) and posixpath.basename(words[0]) not in PLAIN
 
 
 def runs(words: Sequence[str], program: str) -> bool:

@@ -12,9 +12,9 @@ from imagebuilder.proof.reading.systemd import Startup, read_startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.authorities import prove_anchors, prove_served
-from imagebuilder.proof.system.files.extensions import prove_extensions
+from imagebuilder.proof.system.files.mounts import prove_extensions
 from imagebuilder.proof.system.files.named import prove_named_files
-from imagebuilder.proof.system.files.needed import prove_files
+from imagebuilder.proof.system.files.needed import prove_files, prove_late_settings
 from imagebuilder.proof.system.files.slips import prove_characters, prove_udev_rules
 from imagebuilder.proof.system.files.unread import prove_defaults, prove_documents, prove_read
 from imagebuilder.proof.system.login.access_list import prove_access_list
@@ -34,7 +34,7 @@ from imagebuilder.proof.system.network.firewall import (
     prove_firewall,
 )
 from imagebuilder.proof.system.network.nic import prove_ends, prove_netdevs, prove_network
-from imagebuilder.proof.system.programs.card_tools import prove_card_tools
+from imagebuilder.proof.system.programs.card_tools import prove_card_tools, prove_readings
 from imagebuilder.proof.system.programs.daemons import (
     prove_rotation,
     prove_time_sources,
@@ -47,20 +47,17 @@ from imagebuilder.proof.system.programs.local_requests import prove_requests
 from imagebuilder.proof.system.programs.openssl import prove_openssl
 from imagebuilder.proof.system.programs.options import prove_options
 from imagebuilder.proof.system.programs.places import prove_places, prove_tools
-from imagebuilder.proof.system.programs.readings import prove_readings
 from imagebuilder.proof.system.programs.scripts import prove_scripts
 from imagebuilder.proof.system.programs.upgrades import prove_upgrades
 from imagebuilder.proof.system.programs.variables import prove_variables
-from imagebuilder.proof.system.units.fences import prove_fences
+from imagebuilder.proof.system.units.apart import prove_fences, prove_private_tmp
 from imagebuilder.proof.system.units.ignored import (
     prove_keys,
     prove_namesakes,
     prove_removed,
     prove_sections,
 )
-from imagebuilder.proof.system.units.late import prove_late_settings
 from imagebuilder.proof.system.units.manager import prove_journal, prove_manager, prove_processors
-from imagebuilder.proof.system.units.private_tmp import prove_private_tmp
 from imagebuilder.proof.system.units.reach import prove_paths, prove_reach
 from imagebuilder.proof.system.units.sleep import prove_sleep
 from imagebuilder.proof.system.units.start import prove_listeners, prove_ports, prove_start
@@ -72,11 +69,9 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     if startup is None:
         return
     if not startup.units:
-        yield SAY.warning(
-            "the image's systemd-analyze does not report what starts: units were not checked",
-            Evidence("/usr/bin/systemd-analyze"),
-            hint="run `systemd-analyze verify default.target` in the image to see why",
-        )
+        what = "the image's systemd-analyze does not report what starts: units were not checked"
+        hint = "run `systemd-analyze verify default.target` in the image to see why"
+        yield SAY.warning(what, Evidence("/usr/bin/systemd-analyze"), hint=hint)
         return
     yield from of_units(subject, startup)
     yield from of_programs(subject, startup)

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.certificates import MOST_BYTES, read_certificates
 from imagebuilder.proof.reading.interpreters import texts_of
-from imagebuilder.proof.reading.mentions import naming
-from imagebuilder.proof.reading.systemd import STARTING, Startup
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.reading.units import find_program
-from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.subject import Subject, once
 from imagebuilder.proof.system import SAY
 
 # Where programs look for them (containers-certs.d(5), update-ca-certificates(8)).
@@ -40,13 +40,18 @@ BUNDLES = (
 HASHED = "/etc/ssl/certs/*.0"
 CERTIFICATE = (".crt", ".pem", ".cer", ".cert")
 SERVED = ("/etc/", "/opt/", "/srv/", "/usr/local/", "/var/lib/")
+MOST = 64 << 10  # bytes of a file of settings
+OWN = ("/usr/local/", "/usr/lib/systemd/", "/usr/libexec/", "/opt/", "/srv/")
+# Links to certificates and what only caches have.
+ELSEWHERE = ("/etc/ssl/certs/", "/etc/alternatives/")
+SUFFIX = re.compile(r".*\.(so[\d.]*|pyc?|crt|pem|cer|key|js|html?|css|md|png|svg|json\.gz)")
 
 
 def prove_authorities(subject: Subject) -> Iterator[Finding]:
     """Warnings of files of the site whose certificates of authorities had all expired when the
     packages of the image were chosen.
     """
-    for path in (path for pattern in AUTHORITIES for path in subject.root.glob(pattern)):
+    for path in subject.root.glob(*AUTHORITIES):
         dates = [] if path in subject.shipped else ends_of(subject.root.text(path))
         if dates and max(dates) < subject.image.epoch:
             day = f"{datetime.fromtimestamp(max(dates), UTC):%Y-%m-%d}"
@@ -86,8 +91,7 @@ def prove_anchors(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 def updates(subject: Subject, startup: Startup) -> bool:
     """Whether something makes the bundles anew when a node boots."""
-    commands = (words for unit in startup.starting() for key in STARTING
-                for words in unit.commands.get(key, ()))  # fmt: skip
+    commands = (words for unit in startup.starting() for _, words in unit.started())
     programs = {name for _, name in ANCHORS}
     return any(name in text for words in commands for text in texts_of(subject.root, words)
                for name in programs)  # fmt: skip
@@ -97,7 +101,7 @@ def prove_served(subject: Subject) -> Iterator[Finding]:
     """Warnings of other certificates of the site that had expired when the packages of the image
     were chosen, and that some file names: the first of a file is the one that is shown.
     """
-    authorities = {path for pattern in AUTHORITIES for path in subject.root.glob(pattern)}
+    authorities = set(subject.root.glob(*AUTHORITIES))
     for path, info in subject.entries.items():
         if not path.startswith(SERVED) or not path.endswith(CERTIFICATE):
             continue
@@ -123,3 +127,27 @@ def ends_of(text: str) -> list[float]:
         return [ssl.cert_time_to_seconds(end) for end in ends if isinstance(end, str)]
     except (ssl.SSLError, ValueError):
         return []
+
+
+@once
+def settings_texts(subject: Subject) -> Mapping[str, str]:
+    """The small texts of /etc, and those of the site elsewhere, by path."""
+    found: dict[str, str] = {}
+    for path, info in subject.entries.items():
+        is_own = path.startswith(OWN) and path not in subject.shipped
+        is_text = stat.S_ISREG(info.st_mode) and info.st_size <= MOST and not SUFFIX.fullmatch(path)
+        if is_text and (is_own or path.startswith("/etc/")) and not path.startswith(ELSEWHERE):
+            found[path] = subject.root.text(path)
+    return found
+
+
+def naming(subject: Subject, path: str) -> str:
+    """The first file that names a path, or the folder that it is in; "" if none does."""
+    folder = path.rpartition("/")[0]
+    named = re.compile(
+        rf"(?<![\w./-])(?:{re.escape(path)}(?![\w.-])|{re.escape(folder)}/?(?![\w./-]))"
+    )
+    texts = settings_texts(subject).items()
+    lines = ((name, line) for name, text in texts if folder in text for line in text.splitlines())
+    return next((name for name, line in lines if not line.lstrip().startswith(("#", ";"))
+                 and named.search(line)), "")  # fmt: skip

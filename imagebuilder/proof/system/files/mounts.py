@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a site mounts: disks that a node may not have, options, helpers and file systems."""
+"""What a site mounts: disks that a node may not have, options, helpers and file systems; and what
+systemd merges over the image.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.reading.extensions import files_of, read_extensions
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.mounts import FSTAB, NFS, SiteMount, find_mounts
 from imagebuilder.proof.reading.numbers import whole
@@ -141,3 +144,29 @@ def prove_kind(subject: Subject, mount: SiteMount) -> Iterator[Finding]:
         what = f"{mount.name} is not mounted: the kernel {subject.kernel} has no module {module}"
         hint = "install it, or exclude it from `prune:` and `slim:`"
         yield SAY.fault(what, mount.evidence, hint=hint)
+
+
+def prove_extensions(subject: Subject) -> Iterator[Finding]:
+    """Faults of extensions whose files hide those of the image (systemd-sysext(8)); warnings of
+    those that systemd passes over without an error.
+    """
+    root = subject.root
+    for each in read_extensions(subject):
+        if each.is_file:
+            what = f"the extension {each.top} may be merged over /usr or /etc at boot"
+            yield SAY.warning(what, Evidence(each.top), hint="install its files with an overlay")
+            continue
+        if each.refusal:
+            what = f"the extension {each.top} is never merged, and nothing fails: {each.refusal}"
+            hint = "make the extension for this distribution, or ship its files in an overlay"
+            yield SAY.warning(what, Evidence(each.release), hint=hint)
+            continue
+        inside = files_of(root, each)
+        hidden = [
+            path for path in inside if root.lies(path) and "/extension-release.d/" not in path
+        ]
+        if hidden:
+            name = each.name
+            what = f"the extension {name} is merged over the image at boot and hides {some(hidden)}"
+            hint = "remove it, or ship these files in an overlay"
+            yield SAY.fault(what, *(Evidence(f"{each.top}{p}") for p in hidden[:1]), hint=hint)

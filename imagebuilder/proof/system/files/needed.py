@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that every node needs: mounts, PAM, certificates, time zone, packages, settings."""
+"""Files that every node needs: mounts, PAM, certificates, time zone, packages, settings of the
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,13 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.interpreters import texts_of
+from imagebuilder.proof.reading.modprobe import requested
+from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.site import services_of
 from imagebuilder.proof.reading.sysctl import read_sysctl
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -41,6 +48,16 @@ SETTINGS = {
 PAGE, HUGE, MUCH = 2 << 20, {"2M": 2 << 20, "1G": 1 << 30}, 8 << 30
 # States of packages (Family.list_packages): what was removed, and what is complete.
 GONE, INSTALLED = ("not-installed", "config-files"), "installed"
+# Prefixes of settings, and the module that has them.
+OF_MODULES = (
+    ("net.bridge.bridge-nf-", "br_netfilter"),
+    ("net.netfilter.nf_conntrack_", "nf_conntrack"),
+    ("net.nf_conntrack_", "nf_conntrack"),
+    ("net.ipv4.vs.", "ip_vs"),
+    ("sunrpc.", "sunrpc"),
+)
+# They load br_netfilter and nf_conntrack by themselves.
+LOADING = ("dockerd", "k3s", "rke2", "microk8s")
 
 
 def prove_files(subject: Subject) -> Iterator[Finding]:
@@ -63,7 +80,7 @@ def prove_files(subject: Subject) -> Iterator[Finding]:
 
 def prove_log_in(root: Root) -> Iterator[Finding]:
     """Findings about PAM: a module or a file that is missing."""
-    folders = [found for pattern in MODULES for found in root.glob(pattern)]
+    folders = root.glob(*MODULES)
     for name in root.names(PAM):
         path = f"{PAM}/{name}"
         for line in root.text(path).replace("\\\n", " ").splitlines():
@@ -100,11 +117,9 @@ def prove_certificates(root: Root) -> Iterator[Finding]:
     text = root.text(BUNDLE)
     if "BEGIN CERTIFICATE" not in text:
         why = "is empty" if root.is_file(BUNDLE) else "is missing"
-        yield SAY.fault(
-            f"{BUNDLE} {why}: no certificate of a server can be verified",
-            Evidence(BUNDLE),
-            hint="run update-ca-certificates after adding the last certificate",
-        )
+        what = f"{BUNDLE} {why}: no certificate of a server can be verified"
+        hint = "run update-ca-certificates after adding the last certificate"
+        yield SAY.fault(what, Evidence(BUNDLE), hint=hint)
 
 
 def prove_packages(subject: Subject) -> Iterator[Finding]:
@@ -122,18 +137,15 @@ def prove_packages(subject: Subject) -> Iterator[Finding]:
     for state in sorted({state for _, state in states} - {INSTALLED, *GONE}):
         names = sorted({name for name, each in states if each == state})
         verb, whose = ("is", "its") if len(names) == 1 else ("are", "their")
-        yield SAY.fault(
-            f"{some(names)} {verb} {state}: {whose} installation did not finish, and the next "
-            "one repeats it",
-            Evidence(subject.family.database, said=f"{names[0]}: {state}"),
-            hint="make a step fail if its package manager fails: no package may be half installed",
-        )
+        what = f"{some(names)} {verb} {state}: {whose} installation did not finish, and the next "
+        what += "one repeats it"
+        where = Evidence(subject.family.database, said=f"{names[0]}: {state}")
+        hint = "make a step fail if its package manager fails: no package may be half installed"
+        yield SAY.fault(what, where, hint=hint)
     if missing:
-        yield SAY.fault(
-            f"the package database does not have {some(missing)}, which the lock lists",
-            Evidence(subject.family.database),
-            hint="make sure that no step changes or removes the database",
-        )
+        what = f"the package database does not have {some(missing)}, which the lock lists"
+        hint = "make sure that no step changes or removes the database"
+        yield SAY.fault(what, Evidence(subject.family.database), hint=hint)
 
 
 def prove_huge_pages(subject: Subject) -> Iterator[Finding]:
@@ -169,3 +181,30 @@ def prove_settings(subject: Subject) -> Iterator[Finding]:
         pattern, why = SETTINGS.get(name, ("(?!)", ""))
         if re.fullmatch(pattern, one.value):
             yield SAY.fault(f"{name}={one.value}: {why}", one.where, hint="remove that line")
+
+
+def prove_late_settings(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings about settings that do not exist when they are applied, and are skipped."""
+    settings = read_sysctl(subject)
+    for module in dict.fromkeys(module for _, module in OF_MODULES):
+        begins = tuple(begin for begin, each in OF_MODULES if each == module)
+        found = {name: one for name, one in settings.items() if name.startswith(begins)}
+        if found and not is_loaded(subject, startup, module):
+            first, one = next(iter(found.items()))
+            what = f"{first} is not set: it belongs to the module {module}, which nothing loads at "
+            what += "boot"
+            hint = f"add {module} to a file in /etc/modules-load.d"
+            yield SAY.warning(what, one.where, hint=hint)
+
+
+def is_loaded(subject: Subject, startup: Startup, module: str) -> bool:
+    kernel = subject.drivers
+    if not kernel.by_name or plain(module) in kernel.builtin:
+        return True
+    if plain(module) in (plain(name) for name, _ in requested(subject)):
+        return True
+    if any(True for program in LOADING for _ in services_of(subject, startup, program)):
+        return True
+    said = re.compile(rf"\b{module}\b")
+    commands = (words for unit in startup.starting() for words in unit.lines)
+    return any(said.search(text) for words in commands for text in texts_of(subject.root, words))

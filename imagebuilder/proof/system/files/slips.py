@@ -67,10 +67,8 @@ def prove_text(path: str, text: str) -> Iterator[Finding]:
             yield SAY.warning(what, Evidence(path, said=f"line {number}"), hint=hint)
             return
     if ENDS.search(text) and not text.startswith("#!"):
-        what = (
-            f"the lines of {path} end in CR LF, as on Windows: programs take the CR for the last "
-        )
-        what += "character of a name or a value"
+        what = f"the lines of {path} end in CR LF, as on Windows: programs take the CR for the "
+        what += "last character of a name or a value"
         yield SAY.warning(what, Evidence(path), hint=f"run sed -i 's/\\r$//' {path}")
 
 

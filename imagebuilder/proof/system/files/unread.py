@@ -138,13 +138,7 @@ FILES = {
 
 def prove_read(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Findings about files that have no effect."""
-    told = {
-        word
-        for unit in startup.starting()
-        for commands in unit.commands.values()
-        for words in commands
-        for word in words
-    }
+    told = {word for unit in startup.starting() for words in unit.lines for word in words}
     for folder in READ:
         for path in site_files(subject, f"{folder.pattern}/*"):
             yield from prove_file(subject, folder, path)
@@ -183,12 +177,12 @@ def without_reader(path: str, reader: str, *, is_job: bool) -> Finding:
 
 def prove_last_lines(subject: Subject) -> Iterator[Finding]:
     """Faults of tables of cron that it ignores as a whole (Debian's crontab(5), DIAGNOSTICS)."""
-    for pattern in ("/etc/crontab", "/etc/cron.d/*", "/var/spool/cron/crontabs/*"):
-        for path in site_files(subject, pattern):
-            text = subject.root.text(path)
-            if text and not text.endswith("\n"):
-                what = f"cron ignores {path}: its last line does not end in a newline"
-                yield SAY.fault(what, Evidence(path), hint="add a newline at its end")
+    tables = ("/etc/crontab", "/etc/cron.d/*", "/var/spool/cron/crontabs/*")
+    for path in site_files(subject, *tables):
+        text = subject.root.text(path)
+        if text and not text.endswith("\n"):
+            what = f"cron ignores {path}: its last line does not end in a newline"
+            yield SAY.fault(what, Evidence(path), hint="add a newline at its end")
 
 
 def prove_init_scripts(subject: Subject) -> Iterator[Finding]:
@@ -215,12 +209,11 @@ def prove_init_scripts(subject: Subject) -> Iterator[Finding]:
 def prove_documents(subject: Subject) -> Iterator[Finding]:
     """Warnings of files of cloud-init, which goes on without one that is no YAML."""
     root = subject.root
-    for pattern in CLOUD_FILES if root.is_file(CLOUD_INIT) else ():
-        for path in site_files(subject, pattern):
-            read = read_yaml(root, path)
-            if read.problem and read.refused:
-                what = f"cloud-init ignores {path}, which {read.problem}"
-                yield SAY.warning(what, read.evidence, hint="correct the file")
+    for path in site_files(subject, *CLOUD_FILES) if root.is_file(CLOUD_INIT) else ():
+        read = read_yaml(root, path)
+        if read.problem and read.refused:
+            what = f"cloud-init ignores {path}, which {read.problem}"
+            yield SAY.warning(what, read.evidence, hint="correct the file")
 
 
 def prove_defaults(subject: Subject) -> Iterator[Finding]:

@@ -71,14 +71,13 @@ def asking(root: Root, name: str) -> Iterator[str]:
 
 
 def read_rules(root: Root, other: re.Match[str] | None) -> Iterator[AccessRule]:
-    for pattern in (other["path"],) if other else LISTS:
-        for path in root.glob(pattern):
-            for line in root.text(path).splitlines():
-                parts = [part.strip() for part in line.partition("#")[0].split(":", 2)]
-                if len(parts) == 3 and parts[0] in ("+", "-"):
-                    users, origins = (tuple(re.split(r"[\s,]+", part)) for part in parts[1:])
-                    where = Evidence(path, said=line.strip())
-                    yield AccessRule(parts[0] == "+", users, origins, where)
+    for path in root.glob(other["path"]) if other else root.glob(*LISTS):
+        for line in root.text(path).splitlines():
+            parts = [part.strip() for part in line.partition("#")[0].split(":", 2)]
+            if len(parts) == 3 and parts[0] in ("+", "-"):
+                users, origins = (tuple(re.split(r"[\s,]+", part)) for part in parts[1:])
+                where = Evidence(path, said=line.strip())
+                yield AccessRule(parts[0] == "+", users, origins, where)
 
 
 def refusing(rules: list[AccessRule], user: str, groups: frozenset[str]) -> AccessRule | None:

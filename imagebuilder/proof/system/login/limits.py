@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.reading.accounts import limits_of, read_limits
 from imagebuilder.proof.reading.config import is_false
-from imagebuilder.proof.reading.limits import limits_of, read_limits
 from imagebuilder.proof.reading.numbers import size_of, whole
 from imagebuilder.proof.reading.site import site_services
 from imagebuilder.proof.reading.sysctl import read_sysctl
@@ -48,7 +48,7 @@ LAST_SYSTEM = 999
 def prove_session_limits(subject: Subject) -> Iterator[Finding]:
     """Warnings, one for each file."""
     root = subject.root
-    for path in (path for f in FOLDERS for name in FILES for path in root.glob(f"{f}/{name}")):
+    for path in root.glob(*(f"{folder}/{name}" for folder in FOLDERS for name in FILES)):
         found = [] if path in subject.shipped else list(LIMIT.finditer(root.text(path)))
         said = [match["said"] for match in found if is_low(match["key"], match["value"])]
         if said:
@@ -128,8 +128,7 @@ def has_sessions(root: Root) -> bool:
     lines = (
         line.split() for name in STACKS for line in root.text(f"/etc/pam.d/{name}").splitlines()
     )
-    modules = (path for pattern in MODULES for path in root.glob(pattern))
-    return any(map(root.is_file, modules)) and any(
+    return any(map(root.is_file, root.glob(*MODULES))) and any(
         words and words[0].lstrip("-") == "session" and any(SESSION in word for word in words)
         for words in lines
     )

@@ -96,8 +96,7 @@ def read_lines(subject: Subject) -> Iterator[SshdLine]:
     def included(line: SshdLine) -> list[str] | None:
         if line.key != "include":
             return None
-        patterns = (posixpath.join("/etc/ssh", word) for word in line.value.split())
-        return [path for pattern in patterns for path in root.glob(pattern)]
+        return root.glob(*(posixpath.join("/etc/ssh", word) for word in line.value.split()))
 
     yield from read_including(CONFIG, lines_of, included)
 

@@ -11,7 +11,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.privileges.sudo import SudoersLine, read_sudoers
 from imagebuilder.proof.reading.interpreters import MOST_BYTES, SHELL, first_line, runs
 from imagebuilder.proof.reading.shell import parse_shell
-from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.systemd import Startup, said_in
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
@@ -32,7 +32,8 @@ def prove_terminal(subject: Subject, startup: Startup) -> Iterator[Finding]:
         line = wanting.get(account) or wanting.get("" if account not in excepted else account)
         if line is None or unit.last("StandardInput") in TERMINALS:
             continue
-        if key := next((key for key in STARTING if calls_sudo(subject.root, unit, key)), ""):
+        keys = (key for key, words in unit.started() if is_sudo(subject.root, words))
+        if key := next(keys, ""):
             what = f"sudo refuses {unit.name}, which has no terminal: requiretty of {line.path}"
             hint = "remove requiretty, or let the service run as the account that it needs (User=)"
             where = Evidence(f"{line.path}:{line.number}", said=line.text)
@@ -65,12 +66,8 @@ def find_wanting(root: Root) -> tuple[dict[str, SudoersLine], set[str]]:
     return found, excepted
 
 
-def calls_sudo(root: Root, unit: LoadedUnit, key: str) -> bool:
-    """Whether a command line of a unit, or the shell script that it runs, starts sudo."""
-    return any(is_sudo(root, words) for words in unit.commands.get(key, ()) if words)
-
-
 def is_sudo(root: Root, words: Sequence[str]) -> bool:
+    """Whether a command line, or the shell script that it runs, starts sudo."""
     if posixpath.basename(words[0]) == SUDO:
         return True
     texts: list[bytes] = []

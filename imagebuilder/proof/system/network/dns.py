@@ -9,9 +9,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.reading.addresses import parse_address
 from imagebuilder.proof.reading.config import is_false, is_true
 from imagebuilder.proof.reading.networkd import FOLDERS, RESOLVED
 from imagebuilder.proof.reading.systemd import Startup, last_lines, read_config
@@ -49,9 +49,10 @@ def prove_tls(subject: Subject, startup: Startup) -> Iterator[Finding]:
     for line in lines:
         if line.key == "DNS":
             servers = servers + line.value.split() if line.value else []
-    if any(map(has_certificate, servers)) or any(
-        OF_INTERFACE.search(subject.root.text(path)) for path in interface_files(subject.root)
-    ):
+    ends = ("*.network", "*.network.d/*.conf")
+    files = subject.root.glob(*(f"{folder}/{end}" for folder in FOLDERS for end in ends))
+    choices = map(OF_INTERFACE.search, map(subject.root.text, files))
+    if any(map(has_certificate, servers)) or any(choices):
         return
     said = f"DNSOverTLS={strict.value}"
     if servers:
@@ -70,22 +71,9 @@ def has_certificate(server: str) -> bool:
     address, _, host = server.partition("#")
     address = address.partition("%")[0]
     for each in (address, address.rpartition(":")[0].strip("[]")):
-        if found := parsed(each):
+        if found := parse_address(each):
             return bool(host) or found.is_global
     return bool(host)
-
-
-def parsed(text: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(text)
-    except ValueError:
-        return None
-
-
-def interface_files(root: Root) -> Iterator[str]:
-    for folder in FOLDERS:
-        yield from root.glob(f"{folder}/*.network")
-        yield from root.glob(f"{folder}/*.network.d/*.conf")
 
 
 def prove_resolver(root: Root, startup: Startup) -> Iterator[Finding]:

@@ -12,14 +12,12 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.cmdline import KernelWord, kernel_words
-from imagebuilder.proof.reading.environment import environment_of
 from imagebuilder.proof.reading.site import services_of, site_services
-from imagebuilder.proof.reading.systemd import Startup, find_loaded
-from imagebuilder.proof.services.prove import line_of
+from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.services.prove import engine_lines
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.units.start import TELLS
-from imagebuilder.recipe.engines import find_engine
 
 DISABLE = "ipv6.disable"
 # `::`, `[::1]:80`, `:::8081`; not the address of another machine in a URL.
@@ -46,13 +44,8 @@ def prove_families(subject: Subject, startup: Startup) -> Iterator[Finding]:
         return
     word = words[-1]
     engines = set()
-    for engine in subject.expectations.engines:
-        unit = find_loaded(startup, engine.unit) if engine.unit else None
-        if unit is None:
-            continue
+    for unit, kind, line in engine_lines(subject, startup):
         engines.add(unit.name)
-        kind = find_engine(subject.engines, engine.engine)
-        line = line_of(unit, kind, environment_of(subject, unit))
         address = line.value(kind.model.settings, "address")
         if address and ADDRESS.fullmatch(address.value.strip()):
             what = text_of(unit.name, address.value.strip(), word)
@@ -61,7 +54,7 @@ def prove_families(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_sockets(startup, word)
     for program, patterns in FILES.items():
         for service in [*services_of(subject, startup, program)][:1]:
-            for path in (path for pattern in patterns for path in subject.root.glob(pattern)):
+            for path in subject.root.glob(*patterns):
                 if found := LINE.search(subject.root.text(path)):
                     where = Evidence(path, said=found["said"].strip())
                     what = text_of(service.name, found["where"], word)

@@ -139,8 +139,8 @@ def read_ufw(root: Root, startup: Startup) -> tuple[Evidence, str] | None:
 
 def ssh_ports(root: Root) -> frozenset[str]:
     """The ports of sshd, as its files say them."""
-    files = [path for pattern in FILES_OF_SSHD for path in root.glob(pattern)]
-    found = {port for path in files for port in SSHD.findall(root.text(path))}
+    texts = map(root.text, root.glob(*FILES_OF_SSHD))
+    found = {port for text in texts for port in SSHD.findall(text)}
     return frozenset(found or {SSH})
 
 

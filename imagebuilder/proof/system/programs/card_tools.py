@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a site's commands do to the cards: limits of clocks for other cards, and resets on a
-schedule, which end what computes.
+"""What a site's commands do: to the cards, limits of clocks for other cards and resets on a
+schedule; and to folders that an exporter of Prometheus reads.
 """
 
 from __future__ import annotations
 
+import fnmatch
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
-from imagebuilder.image.proof import Finding
+from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.scripts import UnitCommand
+from imagebuilder.proof.reading.site import SiteService, services_of
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded
+from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
@@ -38,6 +43,11 @@ RESET_FILES = re.compile(
 COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 SYSTEMCTL = "systemctl"
 STOPS = frozenset(("stop", "restart", "isolate", "kill"))
+EXPORTERS = ("prometheus-node-exporter", "node_exporter", "node-exporter")
+OPTION = "--collector.textfile.directory"
+# Debian's exporter reads this folder without the option, others read none.
+DEBIANS = "/var/lib/prometheus/node-exporter"
+WRITTEN = re.compile(r"(?<![\w./-])(/[\w.+/-]{1,200})/[\w.+${}-]{1,100}\.prom\b")
 
 
 def prove_card_tools(
@@ -113,4 +123,54 @@ def is_stopped(name: str, unit: LoadedUnit, commands: Sequence[UnitCommand]) -> 
         and bool(STOPS & set(each.words))
         and bool({name, stem} & set(each.words))
         for each in commands
+    )
+
+
+def prove_readings(
+    subject: Subject, startup: Startup, commands: Sequence[UnitCommand]
+) -> Iterator[Finding]:
+    """A warning for each folder to which readings are written and that the node exporter does not
+    read, unless another program of the image is told of it.
+
+    It reads files NAME.prom in the folders of --collector.textfile.directory, and says nothing of
+    others (README of prometheus/node_exporter, "Textfile Collector").
+    """
+    exporters = [each for name in EXPORTERS for each in services_of(subject, startup, name)]
+    if not exporters:
+        return
+    read = [folder for each in exporters for folder in folders_of(subject, each)]
+    told: set[str] = set()
+    for command in commands:
+        for folder in dict.fromkeys(f for text in command.texts for f in WRITTEN.findall(text)):
+            if folder in told or any(fnmatch.fnmatchcase(folder, each) for each in read):
+                continue
+            told.add(folder)
+            if not is_read_elsewhere(startup, folder, command):
+                listed = ", ".join(dict.fromkeys(read)) or "no folder"
+                what = f"nobody collects what {command.said} writes to {folder}: "
+                what += f"{exporters[0].name} reads {listed}"
+                where = (Evidence(command.evidence.path, said=folder), exporters[0].evidence)
+                hint = f"write to that folder, or set {OPTION}={folder}"
+                yield SAY.warning(what, *where, hint=hint)
+
+
+def folders_of(subject: Subject, exporter: SiteService) -> list[str]:
+    """The folders that an exporter reads, as globs."""
+    words = [part for word in exporter.words for part in (unquoted(word) or [word])]
+    told = [option.value for option in options_of(words, (OPTION,)) if option.value]
+    if not told:
+        program = find_program(subject.root, exporter.written[0])
+        content = (subject.root.map(program) if program else None) or b""
+        told = [DEBIANS] if content.find(DEBIANS.encode()) >= 0 else []
+    return [posixpath.normpath(each) for each in told]
+
+
+def is_read_elsewhere(startup: Startup, folder: str, writer: UnitCommand) -> bool:
+    """Whether the command line of another service names a folder."""
+    return any(
+        folder in word
+        for unit in startup.starting()
+        if unit.name != writer.unit.name
+        for words in unit.lines
+        for word in words
     )

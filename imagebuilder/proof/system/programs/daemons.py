@@ -108,7 +108,7 @@ def read_chrony(root: Root, service: SiteService) -> Iterator[ChronyLine]:
     def included(line: ChronyLine) -> list[str] | None:
         name, *folders = line.words
         if name == "include":
-            return [path for pattern in folders for path in root.glob(pattern)]
+            return root.glob(*folders)
         if name == "confdir":
             found = {n: f"{folder}/{n}" for folder in reversed(folders) for n in root.names(folder)
                      if n.endswith(".conf")}  # fmt: skip
@@ -131,7 +131,7 @@ def prove_rotation(subject: Subject, startup: Startup) -> Iterator[Finding]:
                for unit in startup.starting() if unit.last("DynamicUser") == "yes"}  # fmt: skip
     users = subject.accounts.users.keys() | dynamic
     groups = subject.accounts.groups.keys() | dynamic
-    for path in (path for pattern in RULES for path in site_files(subject, pattern)):
+    for path in site_files(subject, *RULES):
         for line in OWNERS.finditer(subject.root.text(path)):
             lost = [f"the account {line['user']}"] if line["user"] not in users else []
             lost += [f"the group {line['group']}"] if line["group"] not in groups else []

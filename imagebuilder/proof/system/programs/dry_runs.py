@@ -51,8 +51,8 @@ def prove_dry_runs(subject: Subject) -> Iterator[Finding]:
 
 def site_settings(subject: Subject, each: DryRun) -> tuple[str, ...]:
     """The site's files among those that a program reads, each once."""
-    found = (path for pattern in each.files for path in site_files(subject, pattern))
-    return tuple(dict.fromkeys(path for path in found if subject.root.is_file(path)))
+    found = site_files(subject, *each.files)
+    return tuple(dict.fromkeys(filter(subject.root.is_file, found)))
 
 
 def complaints(

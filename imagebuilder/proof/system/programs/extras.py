@@ -102,7 +102,7 @@ def is_lacking(row: ExtraPackage, there: Mapping[str, Distribution]) -> bool:
 def environments_of(subject: Subject, unit: LoadedUnit) -> Iterator[str]:
     """The Python environments of a unit's programs, by their folder or their interpreter's."""
     found: dict[str, None] = {}
-    for words in (line for lines in unit.commands.values() for line in lines if line):
+    for words in unit.lines:
         started = find_program(subject.root, words[0]) or words[0]
         first = first_line(subject.root.map(started))
         interpreter = first[0] if first and runs(PYTHON, first) else started
@@ -133,12 +133,11 @@ def prove_docstrings(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 def removed_by(unit: LoadedUnit, environment: Environment) -> Evidence | None:
     """What makes a service's Python remove docstrings."""
-    place = unit.paths[-1] if unit.paths else "/"
     flags = ""
     for words in unit.commands.get("ExecStart", ()):
         flags = flags_of(words)
         if flags.count("O") >= ALL:
-            return Evidence(place, said=" ".join(words[:2]))
+            return Evidence(unit.place, said=" ".join(words[:2]))
     variable = environment.get(VARIABLE)
     if variable and whole(variable.value.strip()) >= ALL and not {"E", "I"} & set(flags):
         return variable.evidence(VARIABLE)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from imagebuilder.elf import MAGIC
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
@@ -63,9 +63,8 @@ def find_removed(
     started = {
         program: unit
         for unit in startup.starting()
-        for key in STARTING
-        for words in unit.commands.get(key, ())
-        if words and (program := root.resolve(words[0]))
+        for _, words in unit.started()
+        if (program := root.resolve(words[0]))
     }
     todo, read = sorted(started.items()), set(started)
     told: set[str] = set()

@@ -16,11 +16,11 @@ from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.environment import Variable, environment_of
 from imagebuilder.proof.reading.scripts import UnitCommand
 from imagebuilder.proof.reading.site import site_files
-from imagebuilder.proof.reading.systemd import Startup, find_loaded
-from imagebuilder.proof.services.prove import line_of
+from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.services.prove import engine_lines
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.recipe.engines import EngineKind, find_engine
+from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.root import Root
 
 URL = re.compile(
@@ -102,8 +102,9 @@ def local_requests(commands: Sequence[UnitCommand]) -> Iterator[LocalRequest]:
 def prove_proxy(subject: Subject, request: LocalRequest) -> Iterator[Finding]:
     """A warning of a request to the loopback address that goes to a proxy, which asks itself."""
     command = request.command
-    texts = [" ".join(command.words), *([command.script.text] if command.script else [])]
-    if any(map(HANDLES_PROXY.search, texts)) or is_configured(subject.root, command.program):
+    if any(map(HANDLES_PROXY.search, command.texts)) or is_configured(
+        subject.root, command.program
+    ):
         return
     environment = environment_of(subject, command.unit)
     names = PROXIES[(command.program, request.scheme)]
@@ -151,13 +152,9 @@ def engine_ports(
     subject: Subject, startup: Startup
 ) -> Iterator[tuple[str, tuple[str, EngineKind]]]:
     """The services of engines, the port of each, and its engine."""
-    for engine in subject.expectations.engines:
-        unit = find_loaded(startup, engine.unit) if engine.unit else None
-        kind = find_engine(subject.engines, engine.engine)
-        if unit is not None:
-            line = line_of(unit, kind, environment_of(subject, unit))
-            if port := line.value(kind.model.settings, "port"):
-                yield unit.name, (port.value, kind)
+    for unit, kind, line in engine_lines(subject, startup):
+        if port := line.value(kind.model.settings, "port"):
+            yield unit.name, (port.value, kind)
 
 
 def prove_port(
@@ -207,8 +204,7 @@ def usual_ports(kind: EngineKind) -> list[str]:
 
 def is_started(startup: Startup, kind: EngineKind) -> bool:
     """Whether the name of an engine is in a command line of a unit that starts."""
-    lines = (words for unit in startup.starting() for each in unit.commands.values()
-             for words in each)  # fmt: skip
+    lines = (words for unit in startup.starting() for words in unit.lines)
     return any(kind.name in word for words in lines for word in words)
 
 
@@ -218,7 +214,7 @@ def is_mentioned(subject: Subject, startup: Startup, port: str, command: UnitCom
     if any(number.search(each) for each in subject.image.listens or ()):
         return True
     for unit in {unit.name: unit for unit in startup.units.values()}.values():
-        lines = [" ".join(words) for each in unit.commands.values() for words in each]
+        lines = [" ".join(words) for words in unit.lines]
         lines += [value for key in ("ListenStream", "Listen") for value in unit.every(key)]
         is_same = unit.name == command.unit.name
         if not is_same and unit.name in startup.jobs and any(map(number.search, lines)):
@@ -228,7 +224,7 @@ def is_mentioned(subject: Subject, startup: Startup, port: str, command: UnitCom
         if any(map(number.search, values)):
             return True
     beside = {command.script.path if command.script else "", *command.unit.paths}
-    for path in (path for place in PLACES for path in site_files(subject, place)):
+    for path in site_files(subject, *PLACES):
         host = subject.root.host(path)
         if path in beside or OTHER_FILES.fullmatch(path) or not host or not host.is_file():
             continue

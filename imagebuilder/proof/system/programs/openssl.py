@@ -88,6 +88,6 @@ def error_of(done: Completed) -> str:
 
 def names_others(root: Root, path: str) -> bool:
     """Whether the settings name a module in the image that is not OpenSSL's own."""
-    found = {posixpath.basename(each) for glob in MODULES for each in root.glob(glob)}
+    found = set(map(posixpath.basename, root.glob(*MODULES)))
     words = set(re.findall(r"[\w-]+", root.text(path)))
     return bool(({name.removesuffix(".so") for name in found} - OWN) & words)

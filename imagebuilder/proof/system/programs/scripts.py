@@ -29,7 +29,7 @@ from imagebuilder.proof.reading.shell import (
     parse_shell,
 )
 from imagebuilder.proof.reading.site import site_files
-from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
 from imagebuilder.proof.reading.units import find_program, prefixes_of
 from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
 from imagebuilder.proof.subject import Subject
@@ -101,19 +101,18 @@ def prove_scripts(subject: Subject, startup: Startup) -> Iterator[Finding]:
 def prove_shell_words(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of command lines that are written for a shell, which systemd does not start."""
     for unit in {unit.name: unit for unit in startup.units.values()}.values():
-        for key in STARTING:
-            for words in unit.commands.get(key, ()):
-                meant = [word for word in words if word in FOR_SHELLS or word.startswith("2>")]
-                program = posixpath.basename(words[0] if words else "")
-                where = said_in(subject.root, unit, key)
-                if where.path in subject.shipped or RUNNERS.fullmatch(program) or program == ENV:
-                    continue
-                if meant or program in BUILT_IN:
-                    does = "becomes an argument" if meant else "is not a program"
-                    what = f"systemd starts {key}= of {unit.name} without a shell: "
-                    what += f"{(meant or [program])[0]} {does}"
-                    hint = "write /bin/bash -c '...', or start the program itself"
-                    yield SAY.fault(what, where, hint=hint)
+        for key, words in unit.started():
+            meant = [word for word in words if word in FOR_SHELLS or word.startswith("2>")]
+            program = posixpath.basename(words[0])
+            where = said_in(subject.root, unit, key)
+            if where.path in subject.shipped or RUNNERS.fullmatch(program) or program == ENV:
+                continue
+            if meant or program in BUILT_IN:
+                does = "becomes an argument" if meant else "is not a program"
+                what = f"systemd starts {key}= of {unit.name} without a shell: "
+                what += f"{(meant or [program])[0]} {does}"
+                hint = "write /bin/bash -c '...', or start the program itself"
+                yield SAY.fault(what, where, hint=hint)
 
 
 def of_units(subject: Subject, startup: Startup) -> Iterator[SiteProgram]:
@@ -122,21 +121,20 @@ def of_units(subject: Subject, startup: Startup) -> Iterator[SiteProgram]:
         environment = environment_of(subject, unit)
         search = environment.get("PATH")
         folders = tuple((search.value if search else PATH).split(":"))
-        for key in STARTING:
-            for words in filter(None, unit.commands.get(key, ())):
-                matters = "-" not in prefixes_of(subject.root, unit, key, words[0])
-                command = expanded(words, environment)
-                start = f"which {unit.name} starts ({key}=)"
-                where = said_in(subject.root, unit, key).path
-                program = SiteProgram(words[0], f"{words[0]}, {start},", folders, matters)
-                is_named = where not in subject.shipped and not is_condition(unit, words)
-                variable = environment.get("PYTHONPATH")
-                more = variable.value if variable else ""
-                program = replace(program, is_named=is_named, python_path=more)
-                if RUNNERS.fullmatch(posixpath.basename(words[0])):
-                    yield from of_runner(program, command, where, start)
-                else:
-                    yield program
+        variable = environment.get("PYTHONPATH")
+        more = variable.value if variable else ""
+        for key, words in unit.started():
+            start = f"which {unit.name} starts ({key}=)"
+            where = said_in(subject.root, unit, key).path
+            program = SiteProgram(
+                words[0], f"{words[0]}, {start},", folders, python_path=more,
+                matters="-" not in prefixes_of(subject.root, unit, key, words[0]),
+                is_named=where not in subject.shipped and not is_condition(unit, words),
+            )  # fmt: skip
+            if RUNNERS.fullmatch(posixpath.basename(words[0])):
+                yield from of_runner(program, expanded(words, environment), where, start)
+            else:
+                yield program
 
 
 def is_condition(unit: LoadedUnit, words: Sequence[str]) -> bool:
@@ -187,10 +185,9 @@ def of_slurm(subject: Subject, startup: Startup) -> Iterator[SiteProgram]:
 
 def of_logins(subject: Subject) -> Iterator[ShellText]:
     """The site's files that a login shell reads."""
-    for pattern in LOGINS:
-        for path in site_files(subject, pattern):
-            said = f"{path}, which every login shell reads,"
-            yield ShellText("/bin/sh", subject.root.text(path), path, said, matters=False)
+    for path in site_files(subject, *LOGINS):
+        said = f"{path}, which every login shell reads,"
+        yield ShellText("/bin/sh", subject.root.text(path), path, said, matters=False)
 
 
 def beginning(root: Root, path: str) -> bytes:

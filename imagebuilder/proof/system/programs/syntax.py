@@ -95,11 +95,9 @@ def prove_shell_syntax(subject: Subject, texts: Iterable[ShellText]) -> Iterator
         if match is None or ends_before(subject, text):
             continue
         say = SAY.fault if text.matters else SAY.warning
-        yield say(
-            f"{text.said} ends with an error at line {match['line']}: {match['what']}",
-            Evidence(text.path, said=f"line {match['line']}"),
-            hint=f"correct it; `{text.shell} -n {text.path}` in the image shows the error",
-        )
+        what = f"{text.said} ends with an error at line {match['line']}: {match['what']}"
+        hint = f"correct it; `{text.shell} -n {text.path}` in the image shows the error"
+        yield say(what, Evidence(text.path, said=f"line {match['line']}"), hint=hint)
 
 
 def parse(subject: Subject, text: ShellText, script: str) -> Completed:

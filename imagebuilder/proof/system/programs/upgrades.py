@@ -15,7 +15,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.privileges.searched import CRON, SPOOL
 from imagebuilder.proof.privileges.sudo import lines_of
 from imagebuilder.proof.reading.interpreters import SHELL, behind_env, runs
-from imagebuilder.proof.reading.systemd import STARTING, Startup, said_in
+from imagebuilder.proof.reading.systemd import Startup, said_in
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
@@ -30,10 +30,9 @@ HINT = "remove it; to get new packages, lock and build the image again (nightly 
 def prove_upgrades(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Warnings of units, jobs of cron and settings of the package manager."""
     for unit in startup.starting():
-        for key in STARTING:
-            for words in unit.commands.get(key, ()):
-                where = said_in(subject.root, unit, key)
-                yield from prove_upgrade(subject, unit.name, words, where)
+        for key, words in unit.started():
+            where = said_in(subject.root, unit, key)
+            yield from prove_upgrade(subject, unit.name, words, where)
     for line in lines_of(subject.root, (*CRON, SPOOL)):
         fields = line.text.split(maxsplit=MOST_FIELDS)[:MOST_FIELDS]
         if any(subject.family.is_upgrade(fields[place:]) for place in range(len(fields))):

@@ -135,16 +135,15 @@ def nearest(name: str, known: frozenset[str] = KNOWN) -> str:
 def is_read(subject: Subject, unit: LoadedUnit, name: str) -> bool:
     """Whether a command of a unit, or a program, library or script that it names, has the name."""
     word, root = name.encode(), subject.root
-    for commands in unit.commands.values():
-        for words in commands:
-            if any(name in each for each in words):
-                return True
-            files = [path for each in words[1:] if root.is_file(path := each.rpartition("=")[2])]
-            program = find_program(root, words[0]) if words else ""
-            texts = [*texts_of(subject, program), *(root.map(path) or b"" for path in files)]
-            texts += [root.map(program) or b""] if program else []
-            if any(text.find(word) >= 0 for text in texts):
-                return True
+    for words in unit.lines:
+        if any(name in each for each in words):
+            return True
+        files = [path for each in words[1:] if root.is_file(path := each.rpartition("=")[2])]
+        program = find_program(root, words[0])
+        texts = [*texts_of(subject, program), *(root.map(path) or b"" for path in files)]
+        texts += [root.map(program) or b""] if program else []
+        if any(text.find(word) >= 0 for text in texts):
+            return True
     return False
 
 

@@ -74,12 +74,8 @@ MOST = 50  # folders whose unit is guessed: each is compared with every unit
 def prove_keys(subject: Subject) -> Iterator[Finding]:
     """Warnings, one for each setting, or for each heading that its daemon does not know."""
     for program, patterns in READ_BY.items():
-        paths = [
-            path
-            for pattern in patterns
-            for parent in PARENTS
-            for path in site_files(subject, f"{parent}/systemd/{pattern}")
-        ]
+        globs = (f"{parent}/systemd/{pattern}" for pattern in patterns for parent in PARENTS)
+        paths = list(site_files(subject, *globs))
         if paths and (table := read_table(subject.root, program)):
             for path in paths:
                 yield from prove_file(subject.root, path, table)
@@ -149,18 +145,17 @@ def meant(word: str, known: Iterable[str]) -> str:
 def prove_sections(subject: Subject) -> Iterator[Finding]:
     """Warnings, one for each heading of a file."""
     for name, section in SECTIONS.items():
-        for parent in PARENTS:
-            for pattern in (f"{parent}/systemd/{name}", f"{parent}/systemd/{name}.d/*.conf"):
-                for path in site_files(subject, pattern):
-                    text = subject.root.text(path)
-                    lost = {s: f"{k}={v}" for s, k, v in assignments(text) if s != section}
-                    for other, said in lost.items():
-                        if not other.startswith("X-"):
-                            heading = f"[{other}]" if other else "no heading"
-                            what = f"{said} of {path} has no effect: it stands below {heading}, "
-                            what += f"and systemd reads the section [{section}] alone"
-                            hint = f"put it below [{section}]"
-                            yield SAY.warning(what, Evidence(path, other, said=said), hint=hint)
+        globs = (f"{p}/systemd/{name}{end}" for p in PARENTS for end in ("", ".d/*.conf"))
+        for path in site_files(subject, *globs):
+            text = subject.root.text(path)
+            lost = {s: f"{k}={v}" for s, k, v in assignments(text) if s != section}
+            for other, said in lost.items():
+                if not other.startswith(FOREIGN):
+                    heading = f"[{other}]" if other else "no heading"
+                    what = f"{said} of {path} has no effect: it stands below {heading}, "
+                    what += f"and systemd reads the section [{section}] alone"
+                    hint = f"put it below [{section}]"
+                    yield SAY.warning(what, Evidence(path, other, said=said), hint=hint)
 
 
 def prove_removed(subject: Subject, startup: Startup) -> Iterator[Finding]:

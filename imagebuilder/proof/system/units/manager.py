@@ -123,7 +123,8 @@ def prove_limits(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
     least = [row for row in LEAST if row[0] != "LimitAS" or subject.expectations.devices]
     for key, lowest, why in least:
         line = lines.get(f"Default{key}")
-        if line and 0 <= soft_limit(line.value) < lowest and not sets(subject.root, unit, key):
+        soft = size_of(line.value.partition(":")[0]) if line else -1  # -1: infinity or a share
+        if line and 0 <= soft < lowest and not sets(subject.root, unit, key):
             yield limited(unit, line, why)
     line = lines.get("DefaultLimitCPU")
     ends = line is not None and line.value.partition(":")[0] not in NEVER
@@ -142,11 +143,6 @@ def sets(root: Root, unit: LoadedUnit, key: str) -> bool:
     """Whether a file of the unit has a value for a key."""
     lines = (line for path in unit.paths for line in service_lines(root.text(path)))
     return any(name == key and value for name, value in lines)
-
-
-def soft_limit(value: str) -> int:
-    """That of `SOFT[:HARD]`, -1 if it is infinity or a share."""
-    return size_of(value.partition(":")[0])
 
 
 def prove_journal(subject: Subject) -> Iterator[Finding]:

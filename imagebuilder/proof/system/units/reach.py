@@ -17,7 +17,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
 from imagebuilder.proof.reading.site import starting_units
-from imagebuilder.proof.reading.systemd import STARTING, LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
 from imagebuilder.proof.reading.tmpfiles import MADE, made_by, made_by_tmpfiles, with_tmpfiles
 from imagebuilder.proof.reading.units import is_below, unit_paths
 from imagebuilder.proof.services.programs import exempt
@@ -101,20 +101,18 @@ def prove_reach(subject: Subject, startup: Startup) -> Iterator[Finding]:
 def named_paths(subject: Subject, unit: LoadedUnit) -> Iterator[tuple[str, Evidence]]:
     """The absolute paths that a service is told, and where."""
     environment = environment_of(subject, unit)
-    place = unit.paths[-1] if unit.paths else "/"
     for name, variable in environment.items():
         if name not in PATHS and variable.value.startswith("/"):
             yield variable.value, variable.evidence(name)
-    for key in STARTING:
-        for words in unit.commands.get(key, ()):
-            # A + gives a command all rights, and nobody waits for what a - ignores.
-            free = exempt(subject.root, unit, key, words[0] if words else "")
-            for word in () if free else expanded(words, environment):
-                path = word.partition("=")[2] if word.startswith("-") else word
-                yield path, Evidence(place, said=word)
+    for key, words in unit.started():
+        # A + gives a command all rights, and nobody waits for what a - ignores.
+        free = exempt(subject.root, unit, key, words[0])
+        for word in () if free else expanded(words, environment):
+            path = word.partition("=")[2] if word.startswith("-") else word
+            yield path, Evidence(unit.place, said=word)
     for key in FOLDERS:
         for word in unit.words(key):
-            yield word.lstrip("-+"), Evidence(place, said=f"{key}={word}")
+            yield word.lstrip("-+"), Evidence(unit.place, said=f"{key}={word}")
 
 
 def find_closed(entries: Mapping[str, os.stat_result], account: UnitAccount, path: str) -> str:

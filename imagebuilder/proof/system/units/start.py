@@ -10,13 +10,12 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.cmdline import CMDLINE, KernelWord, kernel_words
 from imagebuilder.proof.reading.environment import environment_of
-from imagebuilder.proof.reading.systemd import DEFAULT, LoadedUnit, Startup, find_loaded, said_in
+from imagebuilder.proof.reading.systemd import DEFAULT, LoadedUnit, Startup, said_in
 from imagebuilder.proof.reading.units import FOLDERS, find_file, template
 from imagebuilder.proof.say import some
-from imagebuilder.proof.services.prove import line_of
+from imagebuilder.proof.services.prove import engine_lines
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.recipe.engines import find_engine
 
 MASK = "systemd.mask"
 # kernel-command-line(7): what starts instead of the default target.
@@ -83,11 +82,9 @@ FILES_OF_SSHD = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 def prove_start(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Findings about the first transaction of systemd."""
     for unit, cycle in startup.dropped.items():
-        yield SAY.fault(
-            f"{unit} is not started: it is in an ordering cycle",
-            Evidence(place_of(startup, unit), said=cycle),
-            hint="remove one After= or Before= of the cycle",
-        )
+        what = f"{unit} is not started: it is in an ordering cycle"
+        hint = "remove one After= or Before= of the cycle"
+        yield SAY.fault(what, Evidence(place_of(startup, unit), said=cycle), hint=hint)
     yield from prove_lines(subject, startup)
     missing = [u for u in subject.enabled if u not in startup.jobs and u not in startup.dropped]
     missing = [u for u in missing if not starts_otherwise(startup, u)]
@@ -106,21 +103,17 @@ def prove_lines(subject: Subject, startup: Startup) -> Iterator[Finding]:
     for complaint in startup.complaints:
         path = find_file(subject.root, complaint.where) if "/" not in complaint.where else None
         if path and path not in subject.shipped and complaint.what.endswith(REFUSING):
-            yield SAY.fault(
-                f"systemd refuses {complaint.where}: {complaint.what}",
-                Evidence(path, said=complaint.what),
-                hint="correct it; `systemd-analyze verify` in the image shows the error",
-            )
+            what = f"systemd refuses {complaint.where}: {complaint.what}"
+            hint = "correct it; `systemd-analyze verify` in the image shows the error"
+            yield SAY.fault(what, Evidence(path, said=complaint.what), hint=hint)
         if not complaint.where.startswith(("/etc/", "/usr/", "/lib/")):
             continue
         if not REFUSED.search(complaint.what):
             continue
         say = SAY.warning if complaint.where in subject.shipped else SAY.fault
-        yield say(
-            f"systemd rejects a line of {complaint.where}: {complaint.what}",
-            Evidence(complaint.where, said=complaint.what),
-            hint="correct it; man systemd.directives lists every key and its section",
-        )
+        what = f"systemd rejects a line of {complaint.where}: {complaint.what}"
+        hint = "correct it; man systemd.directives lists every key and its section"
+        yield say(what, Evidence(complaint.where, said=complaint.what), hint=hint)
 
 
 def prove_stopped(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -137,11 +130,10 @@ def prove_stopped(subject: Subject, startup: Startup) -> Iterator[Finding]:
             triggers = {v.split()[0] for v in rival.every("TriggeredBy")} if rival else set()
             if other in startup.jobs or triggers & startup.jobs:
                 by = f", which {min(triggers)} starts," if triggers & startup.jobs else ""
-                yield SAY.fault(
-                    f"{other}{by} stops {name}: Conflicts=",
-                    Evidence(place_of(startup, other), said=f"Conflicts={name}"),
-                    hint="remove that line, or do not start the other unit",
-                )
+                what = f"{other}{by} stops {name}: Conflicts="
+                where = Evidence(place_of(startup, other), said=f"Conflicts={name}")
+                hint = "remove that line, or do not start the other unit"
+                yield SAY.fault(what, where, hint=hint)
         required = [v.split()[0] for key in BINDING for v in unit.every(key)]
         mounts = [m for m in required if m.endswith(".mount") and m not in LASTING]
         if mounts and name.removesuffix(".service") in REACHED_BY:
@@ -231,12 +223,8 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
 
 def prove_ports(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of units that start and use the port of an engine."""
-    for engine in subject.expectations.engines:
-        unit = find_loaded(startup, engine.unit) if engine.unit else None
-        if unit is None:
-            continue
-        kind = find_engine(subject.engines, engine.engine)
-        port = line_of(unit, kind, environment_of(subject, unit)).value(kind.model.settings, "port")
+    for unit, kind, line in engine_lines(subject, startup):
+        port = line.value(kind.model.settings, "port")
         if port is None or not port.value.isdecimal():
             continue
         for where in port_users(subject, startup, unit, port.value):
@@ -259,10 +247,8 @@ def prove_listeners(subject: Subject, startup: Startup) -> Iterator[Finding]:
         for name, variable in environment_of(subject, unit).items():
             found = ANYWHERE.fullmatch(variable.value) if TELLS.search(name) else None
             if found and f"{found['port']}/tcp" not in (declared or ()):
-                what = (
-                    f"{unit.name} listens on {found['port']}/tcp ({name}={variable.value}), which "
-                )
-                what += "no overlay declares"
+                what = f"{unit.name} listens on {found['port']}/tcp ({name}={variable.value}), "
+                what += "which no overlay declares"
                 hint = "declare the port (listens:), or let it listen on 127.0.0.1"
                 yield SAY.fault(what, variable.evidence(name), hint=hint)
         for port in map(listened_port, unit.commands.get("ExecStart", ())):
@@ -296,7 +282,6 @@ def port_users(
                 taken.append(" ".join(words))
         if taken:
             yield Evidence(place, said=taken[0])
-    for pattern in FILES_OF_SSHD:
-        for path in subject.root.glob(pattern):
-            if port in SSHD.findall(subject.root.text(path)):
-                yield Evidence(path, said=f"Port {port}")
+    for path in subject.root.glob(*FILES_OF_SSHD):
+        if port in SSHD.findall(subject.root.text(path)):
+            yield Evidence(path, said=f"Port {port}")

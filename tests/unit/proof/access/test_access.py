@@ -13,8 +13,7 @@ import pytest
 from imagebuilder.image.proof import Finding
 from imagebuilder.process import Completed
 from imagebuilder.proof.access.prove import prove_access
-from imagebuilder.proof.reading.accounts import read_accounts
-from imagebuilder.proof.reading.limits import limits_of, read_limits
+from imagebuilder.proof.reading.accounts import limits_of, read_accounts, read_limits
 from imagebuilder.proof.reading.udev import node_of
 from imagebuilder.proof.reading.units import drop_ins, find_unit
 from imagebuilder.recipe.expectations import (

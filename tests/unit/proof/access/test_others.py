@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.access import others
+from imagebuilder.proof.access import services as rules
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.expectations import Device, Expectations, Service
 from tests.fixtures.elf import make_elf
@@ -40,8 +40,8 @@ def told(
     commands = {"ExecStart": (tuple(command.split()),)}
     unit = LoadedUnit("a.service", (UNIT,), {"Unit Load State": ("loaded",)}, commands)
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
-    monkeypatch.setattr(others, "read_startup", lambda _: startup)
-    found = list(others.prove_others(given, DEVICES))
+    monkeypatch.setattr(rules, "read_startup", lambda _: startup)
+    found = list(rules.prove_others(given, DEVICES))
     assert all(each.level is Level.WARNING for each in found)
     return [each.what for each in found]
 

@@ -10,7 +10,7 @@ import pytest
 from imagebuilder.families.apt.family import APT
 from imagebuilder.image.proof import Level
 from imagebuilder.process import Completed
-from imagebuilder.proof.clusters.bridges import prove_bridges
+from imagebuilder.proof.clusters.engines import prove_bridges
 from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
 from imagebuilder.proof.clusters.ranks import prove_mpi
 from imagebuilder.proof.clusters.shares import prove_shares

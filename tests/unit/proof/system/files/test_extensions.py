@@ -12,7 +12,7 @@ from imagebuilder.process import Completed
 from imagebuilder.proof.reading.systemd import SYSTEMD
 from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.files.extensions import prove_extensions
+from imagebuilder.proof.system.files.mounts import prove_extensions
 from tests.unit.proof.trees import Content, Sandbox, make_tree, subject
 
 TOP = "/var/lib/extensions/tools"

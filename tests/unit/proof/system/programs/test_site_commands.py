@@ -12,10 +12,9 @@ from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands, with_values
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.programs.card_tools import prove_card_tools
+from imagebuilder.proof.system.programs.card_tools import prove_card_tools, prove_readings
 from imagebuilder.proof.system.programs.extras import prove_extras
 from imagebuilder.proof.system.programs.local_requests import prove_requests
-from imagebuilder.proof.system.programs.readings import prove_readings
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
 from tests.unit.proof.trees import Content, Link, Program, Sandbox, make_tree, subject
 

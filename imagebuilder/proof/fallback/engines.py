@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine that loads a file for each backend when it starts, and lists the devices they find.
-
-It silently skips a missing file, or one whose libraries are missing (such as ggml's
-ggml_backend_load_best), and then falls back to the processor.
-"""
+"""What an engine can compute on: the backends that it loads, or the platform it is built for."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.fallback import SAY
+from imagebuilder.proof.reading.python import inspect_environment
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.unanswered import CUT_OFF, prove_answered
@@ -25,10 +22,15 @@ MISSING = re.compile(
 )
 DEVICE = re.compile(r"^[ \t]+(?P<name>[A-Za-z]+\d+): (?P<what>.*)$", re.M)
 SOFTWARE = ("llvmpipe", "swiftshader", "lavapipe", "softpipe")
+TORCH = {"cuda": "cuda", "hip": "hip", "sycl": "xpu"}
 
 
 def prove_plugins(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -> Iterator[Finding]:
-    """The file of each wanted backend exists and loads; without a device none is listed."""
+    """The file of each wanted backend exists and loads; without a device none is listed.
+
+    An engine silently skips a missing file, or one whose libraries are missing (such as ggml's
+    ggml_backend_load_best), and then falls back to the processor.
+    """
     plugins, devices = kind.model.plugins, kind.model.devices
     faulty = False
     yield from prove_folder(subject, kind)
@@ -47,33 +49,29 @@ def prove_folder(subject: Subject, kind: EngineKind) -> Iterator[Finding]:
 
     An engine silently chooses among them, as ggml does among builds for the processor.
     """
-    found = {path for glob in kind.files_of("*") for path in subject.root.glob(glob)}
-    folders = {posixpath.dirname(path) for path in found}
+    found = subject.root.glob(*kind.files_of("*"))
+    folders = set(map(posixpath.dirname, found))
     gone = sorted(
         path
         for path in subject.shipped
         if posixpath.dirname(path) in folders and not subject.root.lies(path)
     )
     if gone:
-        yield SAY.warning(
-            f"{kind.title} lacks {some(gone)}, which the package of its backends ships: it "
-            "silently uses a slower one, or none",
-            *(Evidence(path) for path in gone),
-            hint="do not remove them (prune: of the recipe, scripts of overlays)",
-        )
+        what = f"{kind.title} lacks {some(gone)}, which the package of its backends ships: it "
+        what += "silently uses a slower one, or none"
+        hint = "do not remove them (prune: of the recipe, scripts of overlays)"
+        yield SAY.warning(what, *(Evidence(path) for path in gone), hint=hint)
 
 
 def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[Finding]:
     """Faults only."""
     globs = kind.files_of(backend)
-    found = [path for glob in globs for path in subject.root.glob(glob)]
+    found = subject.root.glob(*globs)
     if not found:
         folder, _, rest = globs[0].partition("*")
-        yield SAY.fault(
-            f"{kind.title} has no backend {backend}, and would ignore that silently",
-            Evidence(folder.rstrip("/"), said=f"no *{rest}"),
-            hint=f"install {kind.package_of(backend)}, or remove {backend} from {kind.choice}",
-        )
+        what = f"{kind.title} has no backend {backend}, and would ignore that silently"
+        hint = f"install {kind.package_of(backend)}, or remove {backend} from {kind.choice}"
+        yield SAY.fault(what, Evidence(folder.rstrip("/"), said=f"no *{rest}"), hint=hint)
         return
     done = subject.run(["ldd", "-r", found[0]])
     if done.late or done.status == CUT_OFF:
@@ -119,3 +117,49 @@ def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iter
             Evidence(program, symbol=name, said=what),
             hint="remove software Vulkan with `prune: [/usr/share/vulkan/icd.d/lvp_icd.json]`",
         )
+
+
+def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -> Iterator[Finding]:
+    """Faults only; the question `python` reports an environment without the engine.
+
+    A program of its overlay reports what it chooses without a device.  A build for the processor
+    chooses the processor, and never checks for anything else.
+    """
+    if not kind.model.platform:
+        return
+    title, module = kind.title, kind.model.platform.module
+    said = inspect_environment(subject, engine.path)
+    where = Evidence(f"{engine.path}/bin/{module}")
+    found = said.platforms.get(kind.name)
+    if said.failure or said.torch is None or found is None:
+        why = said.failure or f"it does not import {module} and torch"
+        what = f"cannot determine what {title} would compute on: {why}"
+        yield SAY.fault(what, where, hint="see the question `python`")
+        return
+    if found.error:
+        hint = f"imagebuilder shell PROFILE -c '{engine.path}/bin/python -c \"import {module}\"'"
+        yield SAY.fault(f"{title} cannot choose a platform: {found.error}", where, hint=hint)
+        return
+    chosen = Evidence(
+        where.path, symbol=module, said=f"{found.platform}, device {found.device or 'none'}"
+    )
+    if not engine.backends:
+        if found.device != "cpu":
+            what = f"{title} must compute on the processor, but is not built for it"
+            hint = f"choose the build for the processor with {kind.choice}"
+            yield SAY.fault(what, chosen, hint=hint)
+        return
+    if found.device == "cpu":
+        yield SAY.fault(
+            f"{title} is built for the processor: it would compute there even with a device, and "
+            "nobody would notice",
+            chosen,
+            hint=f"use the requirements of a variant for {engine.backends[0]}",
+        )
+        return
+    for backend in engine.backends:
+        if not getattr(said.torch, TORCH.get(backend, ""), ""):
+            what = f"{title} cannot use {backend}: its torch {said.torch.version} is built for "
+            what += "something else"
+            hint = f"use torch and {module} from requirements for {backend}"
+            yield SAY.fault(what, chosen, hint=hint)

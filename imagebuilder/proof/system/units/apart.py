@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets in /tmp that two services share, and that one of them does not see.
-
-PrivateTmp= gives a service a /tmp of its own (systemd.exec(5)).
+"""What keeps services apart: a /tmp of their own, in which two share a socket, and fences against
+packets of other machines, which a drop-in opens.
 """
 
 from __future__ import annotations
@@ -10,14 +9,15 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 
-from imagebuilder.image.proof import Finding
+from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.site import SiteService, services_of, site_services
-from imagebuilder.proof.reading.systemd import Startup, said_in
-from imagebuilder.proof.reading.units import is_below, unit_paths
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.units import is_below, service_lines, unit_paths
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.root import Root
 
 TOPS = ("/tmp", "/var/tmp")
 # A socket: its scheme or the end of its name says so.
@@ -28,6 +28,8 @@ NAMED = re.compile(r".*\.sock(et)?")
 DAEMON, PIPES, DEFAULT, BACKEND = (
     "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps", "cuda",
 )  # fmt: skip
+DENY, ALLOW = "IPAddressDeny", "IPAddressAllow"
+ANY = frozenset(("any", "0.0.0.0/0"))
 
 
 def prove_private_tmp(subject: Subject, startup: Startup) -> Iterator[Finding]:
@@ -103,3 +105,37 @@ def are_apart(one: SiteService, other: SiteService, path: str) -> bool:
 def joins(one: SiteService, other: SiteService) -> bool:
     named = (value.split() for value in one.unit.every("JoinsNamespaceOf"))
     return any(words and words[0] == other.name for words in named)
+
+
+def prove_fences(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings about drop-ins that remove what keeps the packets of strangers from a service."""
+    for unit in startup.starting():
+        if len(unit.paths) < 2:
+            continue
+        fenced, *others = unit.paths
+        denied = said_of(subject.root, fenced, DENY)
+        if denied and is_open(unit) and (path := opener(subject.root, others)):
+            what = f"{unit.name} accepts packets from everywhere: {path} removes the unit's own "
+            what += f"{DENY}={denied}"
+            denying = Evidence(fenced, "Service", said=f"{DENY}={denied}")
+            hint = f"name the machines that may reach it: {ALLOW}=ADDRESS, and leave {DENY}= alone"
+            yield SAY.warning(what, Evidence(path, "Service"), denying, hint=hint)
+
+
+def said_of(root: Root, path: str, key: str) -> str:
+    """The value of a key that keeps out every address, "" if it has none in that file."""
+    values = [value for name, value in service_lines(root.text(path)) if name == key]
+    return next((value for value in values if ANY & set(value.split())), "")
+
+
+def is_open(unit: LoadedUnit) -> bool:
+    """Whether systemd lets packets of all addresses pass: what is allowed comes first."""
+    return bool(ANY & set(unit.words(ALLOW))) or not ANY & set(unit.words(DENY))
+
+
+def opener(root: Root, paths: list[str]) -> str:
+    """The last of the drop-ins that mentions who may reach the service."""
+    for path in reversed(paths):
+        if any(key in (DENY, ALLOW) for key, _ in service_lines(root.text(path))):
+            return path
+    return ""

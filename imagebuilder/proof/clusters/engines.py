@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Container engines: where they keep what they unpack, and networks that they make on every node.
+
+The root of a node is an overlay already, and the kernel mounts no overlay whose upper folder is on
+another overlay or on NFS ("filesystem on ... not supported as upperdir": ovl_mount_dir_check(),
+fs/overlayfs/params.c).  What is meant for an address in a network of containers goes to those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv4Network, ip_network
+from typing import Any
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.clusters import SAY
+from imagebuilder.proof.clusters.kubernetes import k3s_file, k3s_settings
+from imagebuilder.proof.reading.addresses import parse_address, read_hosts
+from imagebuilder.proof.reading.containers import (
+    CNI,
+    CONTAINERD,
+    DAEMON,
+    has_no_cri,
+    read_daemon,
+    read_networks,
+    value_at,
+)
+from imagebuilder.proof.reading.documents import read_toml
+from imagebuilder.proof.reading.mounts import NFS, find_mounts, mount_of
+from imagebuilder.proof.reading.site import SiteService, services_of
+from imagebuilder.proof.reading.systemd import Startup, read_config
+from imagebuilder.proof.subject import Subject
+from imagebuilder.root import Root
+
+# The drivers of Docker, and the snapshotters of containerd, that mount an overlay.
+OVERLAYS = frozenset(("overlay2", "overlay", "overlayfs"))
+# Where containerd has the settings of its snapshots, of version 1.7 and of 2.
+SNAPSHOTTERS = (
+    ("io.containerd.grpc.v1.cri", "containerd"),
+    ("io.containerd.cri.v1.images",),
+)
+HINT = "keep it on a disk of the node, such as a folder below /models, and start it after its mount"
+# Docker's bridge gets the first of its pools (docs.docker.com, "default-address-pools").
+DEFAULT = "172.17.0.0/16"
+BRIDGE, NONE = "docker0", ("none",)
+# In the device of a mount: the server of NFS, of SMB, of Lustre and of Ceph.
+SERVER = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3})(?![\w.])|^(?://)?([A-Za-z][\w.-]*)[:/@]")
+REMOTE = re.compile(r"nfs4?|cifs|smb3|lustre|ceph|glusterfs|beegfs|9p|fuse\.\w+")
+# Files of systemd with addresses of other machines, and the keys of those.
+FILES = (("systemd/resolved.conf", ("DNS", "FallbackDNS")), ("systemd/timesyncd.conf", ("NTP",)))
+CHRONY = ("/etc/chrony/chrony.conf", "/etc/chrony.conf", "/etc/chrony/conf.d/*.conf",
+          "/etc/chrony/sources.d/*.sources")  # fmt: skip
+CHRONY_LINE = re.compile(r"^[ \t]*(?:server|peer)[ \t]+(\d{1,3}(?:\.\d{1,3}){3})\b", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class ContainerStorage:
+    """The folder of an engine, what mounts its layers, and the line that sets either.
+
+    `may_copy` is whether the engine takes another driver where it cannot mount an overlay, and
+    `by_clients` whether whoever asks for a container says which to use.
+    """
+
+    service: SiteService
+    folder: str
+    driver: str
+    where: Evidence
+    may_copy: bool = False
+    by_clients: bool = False
+
+
+def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of engines that cannot unpack an image where they keep it."""
+    mounts = find_mounts(subject)
+    for storage in find_storage(subject, startup):
+        if storage.driver not in OVERLAYS:
+            continue
+        mount = mount_of(mounts, storage.folder)
+        if mount is None:
+            kind = "the root of a node, which is an overlay itself"
+        elif mount.kind in NFS:
+            kind = f"{mount.kind} ({mount.device})"
+        else:
+            continue
+        why = f"it keeps layers in {storage.folder}, and the kernel cannot mount an overlay whose "
+        why += f"layers are on {kind}"
+        where = (storage.where, *([mount.evidence] if mount else ()))
+        if storage.may_copy:
+            what = f"{storage.service.name} copies every layer of a container: {why}"
+            yield SAY.warning(what, *where, hint=HINT)
+            continue
+        what = f"{storage.service.name} cannot start containers: {why}"
+        if storage.by_clients:
+            what += ", unless its clients ask for another snapshotter (native)"
+            yield SAY.warning(what, *where, hint=HINT)
+        else:
+            yield SAY.fault(what, *where, hint=HINT)
+
+
+def find_storage(subject: Subject, startup: Startup) -> Iterator[ContainerStorage]:
+    """What is known: settings that cannot be read are another finding."""
+    root, daemon = subject.root, read_daemon(subject)
+    docker = [*services_of(subject, startup, "dockerd")]
+    for service in docker if not daemon.problem else ():
+        yield storage_of_docker(daemon.values, service)
+    # Only the kubelet leaves the choice to containerd's settings; ctr and nerdctl have an option.
+    has_kubelet = any(services_of(subject, startup, "kubelet"))
+    if not docker or has_kubelet:
+        for service in services_of(subject, startup, "containerd"):
+            read = read_toml(root, CONTAINERD)
+            if not read.problem and not has_no_cri(read.values):
+                storage = storage_of_containerd(root, service, read.values)
+                yield replace(storage, by_clients=not has_kubelet)
+    for service in services_of(subject, startup, "k3s"):
+        if k3s_file(service).problem:
+            continue
+        told = k3s_settings(service)
+        driver = str(told.get("snapshotter", "overlayfs"))
+        folder = str(told.get("data-dir", "/var/lib/rancher/k3s"))
+        yield ContainerStorage(service, folder, driver, service.evidence)
+
+
+def storage_of_docker(settings: Mapping[str, Any], service: SiteService) -> ContainerStorage:
+    folder = service.option("--data-root", "-g") or settings.get("data-root", "/var/lib/docker")
+    driver = service.option("--storage-driver", "-s") or settings.get("storage-driver")
+    where = Evidence(DAEMON, symbol="data-root") if "data-root" in settings else service.evidence
+    # Without a choice dockerd takes the first driver that works, at last vfs.
+    chosen = str(driver or "overlay2")
+    return ContainerStorage(service, str(folder), chosen, where, may_copy=not driver)
+
+
+def storage_of_containerd(
+    root: Root, service: SiteService, settings: Mapping[str, Any]
+) -> ContainerStorage:
+    folder = service.option("--root") or settings.get("root", "/var/lib/containerd")
+    drivers = (value_at(settings, "plugins", *keys, "snapshotter") for keys in SNAPSHOTTERS)
+    driver = next((each for each in drivers if isinstance(each, str)), "overlayfs")
+    where = Evidence(CONTAINERD, symbol="root") if root.is_file(CONTAINERD) else service.evidence
+    return ContainerStorage(service, str(folder), driver, where)
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """A network of containers on each node, who makes it, and what sets it."""
+
+    network: IPv4Network
+    name: str
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class NeededAddress:
+    """The address of another machine, and what needs it."""
+
+    address: IPv4Address
+    user: str
+    evidence: Evidence
+
+
+def prove_bridges(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """A warning for each: Docker takes another network where a NIC of the node is in that one."""
+    bridges = list(find_bridges(subject, startup))
+    for each in needed_addresses(subject) if bridges else ():
+        for bridge in bridges:
+            if each.address in bridge.network:
+                what = f"{each.user} cannot be reached: {each.address} is in {bridge.network}, "
+                what += f"which {bridge.name} takes on every node"
+                hint = 'choose networks that the site does not use: "bip" and '
+                hint += f'"default-address-pools" in {DAEMON}'
+                if bridge.name != BRIDGE:
+                    hint = "choose a network that the site does not use"
+                yield SAY.warning(what, each.evidence, bridge.evidence, hint=hint)
+
+
+def find_bridges(subject: Subject, startup: Startup) -> Iterator[Bridge]:
+    read = read_daemon(subject)
+    for service in services_of(subject, startup, "dockerd") if not read.problem else ():
+        yield from bridge_of_docker(service, read.values)
+        break
+    if any(any(services_of(subject, startup, each)) for each in ("kubelet", "crio")):
+        for network in read_networks(subject.root, CNI):
+            for text in network.ranges:
+                if (parsed := network_of(text)) and network.plugin in ("bridge", "ptp"):
+                    said = f"the {network.plugin} of {network.path}"
+                    yield Bridge(parsed, said, Evidence(network.path, said=text))
+
+
+def bridge_of_docker(service: SiteService, settings: Mapping[str, Any]) -> Iterator[Bridge]:
+    """The network of docker0, unless another program makes the bridge or there is none."""
+    bridge = service.option("--bridge", "-b") or settings.get("bridge")
+    told = service.option("--bip") or settings.get("bip")
+    pools = settings.get("default-address-pools")
+    first = pools[0] if isinstance(pools, list) and pools else None
+    base = first.get("base") if isinstance(first, dict) else None
+    pool_option = service.option("--default-address-pool") or ""
+    base = base or next(iter(re.findall(r"base=([\d./]+)", pool_option)), None)
+    if bridge:
+        return
+    where = Evidence(DAEMON, symbol="bip" if told else "default-address-pools")
+    where = where if told or base else service.evidence
+    if network := network_of(str(told or base or DEFAULT)):
+        yield Bridge(network, BRIDGE, where)
+
+
+def network_of(text: str) -> IPv4Network | None:
+    try:
+        found = ip_network(text, strict=False)
+    except ValueError:
+        return None
+    return found if isinstance(found, IPv4Network) else None
+
+
+def needed_addresses(subject: Subject) -> Iterator[NeededAddress]:
+    """The servers of mounts, of names and of time."""
+    names = {name: each for each, listed, _ in read_hosts(subject.root) for name in listed}
+    for mount in find_mounts(subject):
+        for number, name in SERVER.findall(mount.device) if REMOTE.fullmatch(mount.kind) else ():
+            text = number or names.get(name, "")
+            yield from needed(text, f"the server of {mount.place or mount.name}", mount.evidence)
+    for file, keys in FILES:
+        for line in read_config(subject, file):
+            for word in line.value.split() if line.key in keys else ():
+                yield from needed(word.partition("#")[0], f"{line.key}= of {file}", line.evidence)
+    for path in subject.root.glob(*CHRONY):
+        for text in CHRONY_LINE.findall(subject.root.text(path)):
+            yield from needed(text, f"a server of {path}", Evidence(path, said=text))
+
+
+def needed(text: str, user: str, where: Evidence) -> Iterator[NeededAddress]:
+    address = parse_address(text)
+    if isinstance(address, IPv4Address) and not address.is_loopback:
+        yield NeededAddress(address, user, where)
