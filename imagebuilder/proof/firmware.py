@@ -20,8 +20,8 @@ from imagebuilder.families.protocol import Family
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.limited import unpack_xz, unpack_zst
 from imagebuilder.proof.kernel.devices import Drivers, drivers_of
-from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.modules import Module
+from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip

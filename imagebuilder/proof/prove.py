@@ -29,12 +29,11 @@ from imagebuilder.proof.provenance.prove import prove_provenance
 from imagebuilder.proof.python.prove import prove_python
 from imagebuilder.proof.reading.entries import Entries
 from imagebuilder.proof.reading.provenance import Provenance
-from imagebuilder.proof.say import Say
+from imagebuilder.proof.say import CUT_OFF, REFUSED, Say
 from imagebuilder.proof.secrets.prove import prove_secrets
 from imagebuilder.proof.services.prove import prove_services
 from imagebuilder.proof.subject import RootReader, RunInImage, Subject
 from imagebuilder.proof.system.prove import prove_system
-from imagebuilder.proof.unanswered import CUT_OFF, REFUSED
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import FinishedRoot
 from imagebuilder.sandbox.lasting import staying

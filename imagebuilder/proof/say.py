@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short constructors for the findings of one question."""
+"""Short constructors for the findings of one question; and programs of the image that were asked,
+and gave no answer: that is no good answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.process import Completed
 
 MOST_NAMES = 3
+REFUSED = 126  # as sh(1) has it for what cannot be executed
+CUT_OFF = -signal.SIGPIPE  # nobody read the rest of what it printed; stderr says why
 
 
 @dataclass(frozen=True)
@@ -34,3 +40,25 @@ def some(names: Iterable[str]) -> str:
     more = len(listed) - MOST_NAMES
     shown = ", ".join(listed[:MOST_NAMES])
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def why_unanswered(done: Completed) -> str:
+    """Why a program did not run to its end, "" if it did."""
+    if done.late:
+        return "it did not end in time"
+    if done.status == REFUSED:
+        return (done.stderr.strip().splitlines() or ["it cannot be executed"])[-1].strip()
+    if done.status == CUT_OFF and done.stderr:
+        return done.stderr.strip().splitlines()[-1].strip()
+    return f"killed by signal {-done.status}" if done.status < 0 else ""
+
+
+def prove_answered(say: Say, done: Completed, what: str, where: Evidence) -> Iterator[Finding]:
+    """A finding if a program did not run to its end: `what` is not known then.
+
+    Only a fault if the program cannot even start: a slow host may be why one does not end.
+    """
+    if why := why_unanswered(done):
+        tell = say.fault if done.status == REFUSED else say.warning
+        hint = "run the same command in the image (imagebuilder shell) to see why"
+        yield tell(f"could not be examined: {what} ({why})", where, hint=hint)

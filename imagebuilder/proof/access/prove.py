@@ -2,25 +2,27 @@
 """Question 6: accounts and services may use the accelerator: groups, udev rules, limits, units.
 
 Checks the devices, accounts and services that overlays declare, and the render group if the
-profile has a device whose nodes that group owns.
+profile has a device whose nodes that group owns; and writes to sysfs at boot, by udev rules and
+tmpfiles.d(5), that unbind or slow down the card.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.services import prove_others, prove_services
-from imagebuilder.proof.access.sysfs import prove_writes
 from imagebuilder.proof.reading.accounts import Accounts, limits_of, read_limits
+from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.nodes import FAMILIES, NVIDIA, find_family
+from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
 from imagebuilder.proof.reading.udev import DeviceAccess, at_boot, facts_of, node_of, read_rules
 from imagebuilder.proof.reading.units import FOLDERS, find_unit
-from imagebuilder.proof.say import Say, some
+from imagebuilder.proof.say import Say, prove_answered, some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.recipe.expectations import Device
 from imagebuilder.root import Root
 
@@ -30,6 +32,10 @@ SETUID = 0o4000
 OPENING_RULE = 'ship a udev rule with MODE="0666"'
 UDEVADM = "/usr/bin/udevadm"
 REFUSED = re.compile(r"^(/\S+?):\d+ (.*)$", re.MULTILINE)
+DRM = ("drm", "card0")
+# `echo VALUE > /sys/PATH` in a RUN of a rule.
+ECHO = re.compile(r"\becho\s+(?:-n\s+)?['\"]?(?P<value>[^\s'\"]+)['\"]?\s*>+\s*(?P<path>[^\s'\"]+)")
+UNBIND = re.compile(r"/drivers/(?P<driver>[\w-]+)/unbind$")
 
 
 def prove_access(subject: Subject) -> Iterator[Finding]:
@@ -229,3 +235,75 @@ def prove_limits(subject: Subject) -> Iterator[Finding]:
             what = f"{user} may not lock memory without limit ({' and '.join(bad)} limit)"
             hint = f"ship /etc/security/limits.d/NAME.conf with: {user} - memlock unlimited"
             yield SAY.fault(what, *(where or [Evidence("/etc/security/limits.d")]), hint=hint)
+
+
+@dataclass(frozen=True)
+class SlowWrite:
+    """A write that slows down a card: the name of the attribute, a pattern of values, and why."""
+
+    attribute: str
+    value: str
+    why: str
+    source: str
+
+
+AMDGPU = "Documentation/gpu/amdgpu/thermal.rst of Linux"
+SLOW = (
+    SlowWrite("power_dpm_force_performance_level", r"low|profile_min_.*|perf_determinism",
+              "the card keeps its lowest clocks", AMDGPU),
+    SlowWrite("power_dpm_state", "battery", "the card keeps its lowest clocks", AMDGPU),
+    SlowWrite("gt_max_freq_mhz", r"\d{1,3}", "the card keeps its lowest clocks",
+              "Documentation/gpu/i915.rst of Linux"),
+    SlowWrite("max_freq", r"\d{1,3}", "the card keeps its lowest clocks",
+              "Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon of Linux"),
+    SlowWrite("current_link_speed|max_link_speed", "2.5.*", "the card's bus is slow",
+              "Documentation/ABI/testing/sysfs-bus-pci of Linux"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SysfsWrite:
+    """A value that is written to an attribute, and the line that does it."""
+
+    path: str
+    value: str
+    where: Evidence
+
+
+def prove_writes(subject: Subject) -> Iterator[Finding]:
+    """Faults of writes that unbind a driver; warnings of writes that slow down a card."""
+    drivers = {plain(module) for chip in subject.chips for module in chip.modules}
+    for write in (*writes_of_tmpfiles(subject), *writes_of_rules(subject)):
+        found = UNBIND.search(write.path)
+        if found and plain(found["driver"]) in drivers:
+            what = f"{write.where.path} unbinds a device from {found['driver']} at every boot"
+            hint = "remove that line, or name a device that this image is not for"
+            yield SAY.fault(what, write.where, hint=hint)
+        for row in SLOW:
+            name = posixpath.basename(write.path)
+            if re.fullmatch(row.attribute, name) and re.fullmatch(row.value, write.value):
+                what = f"{write.where.path} sets {name} to {write.value}: {row.why}"
+                yield SAY.warning(what, write.where, hint="remove that line")
+
+
+def writes_of_tmpfiles(subject: Subject) -> Iterator[SysfsWrite]:
+    for line in read_tmpfiles(subject):
+        if line.kind == "w" and line.path.startswith("/sys/") and line.argument:
+            yield SysfsWrite(line.path, line.argument, Evidence(line.place, said=line.said))
+
+
+def writes_of_rules(subject: Subject) -> Iterator[SysfsWrite]:
+    """The writes of rules that apply to a card or to the device of its driver."""
+    facts = [facts_of("pci", "", subject.chips), facts_of(*DRM, subject.chips)]
+    for rule in read_rules(subject):
+        if all(rule.holds(known) is False for known in facts):
+            continue
+        for key, attribute, operator, value in rule.parts:
+            if operator in ("==", "!="):
+                continue
+            said = f'{key}{{{attribute}}}{operator}"{value}"'
+            if key == "ATTR":
+                yield SysfsWrite(attribute, value, Evidence(rule.path, said=said))
+            for match in ECHO.finditer(value) if key == "RUN" else ():
+                where = Evidence(rule.path, said=said)
+                yield SysfsWrite(match["path"], match["value"], where)

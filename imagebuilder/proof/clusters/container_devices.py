@@ -89,7 +89,9 @@ def prove_groups(
     maps += tuple(each for each in run.every("userns") if "map" in each)
     if run.engine != PODMAN or not run.account or maps:
         return
-    runtime = (*run.every("runtime"), defaults.runtime or default_runtime(subject.root))[0]
+    # Without a setting podman takes crun before runc (containers.conf(5), runtime).
+    there = (name for name in ("crun", "runc") if find_program(subject.root, name))
+    runtime = (*run.every("runtime"), defaults.runtime or next(there, ""))[0]
     annotations = (*run.every("annotation"), *defaults.annotations)
     keeps = KEEP in run.every("group-add") or any(map(KEEPING.match, annotations))
     is_crun = not runtime.endswith("runc")
@@ -119,11 +121,6 @@ def is_shut(subject: Subject, run: ContainerRun, path: str) -> bool:
     first = accounts.group(run.unit.last("Group")) if run.unit else ""
     first = first or (accounts.group_names.get(user.gid, "") if user else "")
     return accounts.group(access.group) != first
-
-
-def default_runtime(root: Root) -> str:
-    """What podman takes of what is installed: crun before runc (containers.conf(5), runtime)."""
-    return next((name for name in ("crun", "runc") if find_program(root, name)), "")
 
 
 def read_defaults(root: Root) -> PodmanDefaults:

@@ -25,8 +25,8 @@ from imagebuilder.proof.reading.containers import (
 from imagebuilder.proof.reading.documents import SettingsFile, read_toml, read_yaml
 from imagebuilder.proof.reading.interpreters import texts_of
 from imagebuilder.proof.reading.mounts import FSTAB, find_mounts, mount_of
+from imagebuilder.proof.reading.parameters import name_of, read_sysctl
 from imagebuilder.proof.reading.site import SiteService, services_of
-from imagebuilder.proof.reading.sysctl import name_of, read_sysctl
 from imagebuilder.proof.reading.systemd import Startup, read_config
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

@@ -11,9 +11,8 @@ from imagebuilder.proof.clusters.detached import prove_detached
 from imagebuilder.proof.clusters.engines import prove_bridges, prove_storage
 from imagebuilder.proof.clusters.growth import prove_growth
 from imagebuilder.proof.clusters.kubernetes import prove_forwarding, prove_kubernetes
-from imagebuilder.proof.clusters.peers import prove_peers
+from imagebuilder.proof.clusters.peers import prove_peers, prove_shares
 from imagebuilder.proof.clusters.ranks import prove_mpi, prove_ranks
-from imagebuilder.proof.clusters.shares import prove_shares
 from imagebuilder.proof.clusters.slurm import prove_gres, prove_slurm
 from imagebuilder.proof.clusters.state import prove_disks, prove_state
 from imagebuilder.proof.reading.systemd import Startup

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
-from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.config import is_true
 from imagebuilder.proof.reading.modprobe import requested
 from imagebuilder.proof.reading.nodes import NPU, find_family
 from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.reading.site import SiteService, services_of
 from imagebuilder.proof.reading.systemd import Startup, said_in
 from imagebuilder.proof.reading.units import default_memlock
@@ -71,9 +71,7 @@ def prove_slurm(subject: Subject, startup: Startup) -> Iterator[Finding]:
 def prove_lines(root: Root, daemon: SiteService, name: str) -> Iterator[Finding]:
     """A warning of a line that is no setting: Slurm reads `name=value` and Include alone."""
     path, _ = read_slurm(root, name)
-    text = root.text(path) if path else ""
-    joined = text.replace("\\\n", " ").splitlines()
-    for line in (line.partition("#")[0].strip() for line in joined):
+    for line in map(str.strip, lines_of(root, path)):
         if line and "=" not in line and not INCLUDE.match(line):
             what = f'{daemon.name} does not start: {path} has a line without "="'
             yield SAY.warning(what, Evidence(path, said=line), hint="write NAME=VALUE")

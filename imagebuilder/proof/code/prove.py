@@ -13,7 +13,7 @@ from imagebuilder.elf import Elf, find_elf
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.offload import BUNDLE, COMPRESSED, TARGET
 from imagebuilder.proof.code import cuda, hip, level_zero
-from imagebuilder.proof.code.tensile import find_kernels
+from imagebuilder.proof.code.hip import find_kernels
 from imagebuilder.proof.facts import FileFacts
 from imagebuilder.proof.reading.code import CodeFile, CodeObject, Form, in_order
 from imagebuilder.proof.say import Say

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.fallback import SAY
 from imagebuilder.proof.reading.python import inspect_environment
-from imagebuilder.proof.say import some
+from imagebuilder.proof.say import CUT_OFF, prove_answered, some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.unanswered import CUT_OFF, prove_answered
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.expectations import ExpectedEngine
 from imagebuilder.recipe.model_engine import DevicesModel

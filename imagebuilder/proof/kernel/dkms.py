@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.modules import Kernel, Module, module_name
+from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.say import Say, some
 from imagebuilder.ui import format_count
 

@@ -20,9 +20,9 @@ from imagebuilder.proof.kernel.options import (
     prove_unknown,
     prove_values,
 )
-from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.modprobe import options_of
 from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 

@@ -22,9 +22,8 @@ from imagebuilder.proof.libraries.releases import (
 from imagebuilder.proof.reading.icd import DRIVERS, SOFTWARE, VULKAN, Icd, find_icds
 from imagebuilder.proof.reading.interpreters import cannot_run
 from imagebuilder.proof.reading.libraries import PYTHON, Search, search_of, services_in
-from imagebuilder.proof.say import some
+from imagebuilder.proof.say import prove_answered, some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.recipe.engines import find_engine
 
 # sh: each library's name, the loader's output for it, and its status.  The loader maps libraries

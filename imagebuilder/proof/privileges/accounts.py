@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.accounts import GROUP, PASSWD, SHADOW, rows
-from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.reading.units import FOLDERS
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

@@ -13,9 +13,8 @@ from itertools import chain, islice, product
 
 from imagebuilder.proof.privileges.searched import who_adds
 from imagebuilder.proof.privileges.types import Opening, Privilege
-from imagebuilder.proof.say import some
+from imagebuilder.proof.say import some, why_unanswered
 from imagebuilder.proof.subject import RunInImage, Subject
-from imagebuilder.proof.unanswered import why_unanswered
 from imagebuilder.root import Root
 
 SSHD = "/usr/sbin/sshd"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.reading.cmdline import CMDLINE, kernel_words
+from imagebuilder.proof.reading.parameters import CMDLINE, kernel_words
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.systemd import LoadedUnit, read_config
 from imagebuilder.proof.subject import Subject, once

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.config import config_files, config_folders
 from imagebuilder.proof.reading.modules import plain
+from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.subject import Subject, once
 
 FOLDERS = config_folders("modprobe.d")

@@ -21,6 +21,7 @@ from imagebuilder.proof.facts import FileFacts
 from imagebuilder.root import Root
 
 FOLDER = "/usr/lib/modules"
+NOT_UNPACKED = (lzma.LZMAError, zstandard.ZstdError, zlib.error, UnpackError)
 # Appended by the kernel's scripts/sign-file; include/linux/module_signature.h.
 SIGNED = b"~Module signature appended~\n"
 # Suffixes of module files: uncompressed, or compressed by CONFIG_MODULE_COMPRESS_*.
@@ -84,7 +85,7 @@ class ModuleReader(FileFacts[Module]):
         """Whether a module contains a name; some options have no type (module_param_call())."""
         try:
             content = unpack(path, self.root.read(path) or b"")
-        except (lzma.LZMAError, zstandard.ZstdError, zlib.error, UnpackError):
+        except NOT_UNPACKED:
             return False
         return f"{name}\0".encode() in content
 
@@ -101,7 +102,7 @@ def read_module(root: Root, path: str) -> Module:
         unpacked = unpack(path, content)
         elf = read_elf(unpacked)
         section = elf.find(".modinfo") if elf else None
-    except (lzma.LZMAError, zstandard.ZstdError, zlib.error, UnpackError) as error:
+    except NOT_UNPACKED as error:
         return Module(path, problem=f"cannot be unpacked: {error}")
     except ValueError:
         return Module(path, problem="is damaged: it is not a complete ELF file")

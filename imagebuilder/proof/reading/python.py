@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,6 +119,14 @@ def site_packages(root: Root, path: str) -> str | None:
     found = root.glob(f"{path}/lib/python3*/site-packages")
     name = posixpath.basename(root.resolve(f"{path}/bin/python") or "")
     return next((each for each in found if f"/lib/{name}/" in each), next(iter(found), None))
+
+
+def package_folder(root: Root, words: Sequence[str], package: str) -> str:
+    """The folder of a Python package in the environment of a command's program, "" without it."""
+    folder = posixpath.dirname(posixpath.dirname(words[0])) if words else ""
+    pattern = f"{folder}/lib/python3*/site-packages/{package}/__init__.py"
+    found = root.glob(pattern) if folder.count("/") > 1 else []
+    return posixpath.dirname(found[0]) if found else ""
 
 
 def installed(root: Root, site: str) -> dict[str, Distribution]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables of a service that hide its devices, disguise them, or replace its libraries."""
+"""Variables of a service, or of logins, that hide devices, disguise them, or replace libraries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from re import fullmatch, search
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.process import Completed
-from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.config import config_folders
 from imagebuilder.proof.reading.environment import (
     ADD_LOOPBACK,
@@ -18,8 +17,15 @@ from imagebuilder.proof.reading.environment import (
     REMOVE,
     USES_LOOPBACK,
     Environment,
+    Variable,
+    environment_of,
+    runtime_files,
     uses_loopback,
 )
+from imagebuilder.proof.reading.parameters import kernel_words
+from imagebuilder.proof.reading.quotes import unquoted
+from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.selectors import (
     EMULATIONS,
@@ -31,8 +37,8 @@ from imagebuilder.proof.services.selectors import (
     target_of,
 )
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.recipe.chip import Chip
+from imagebuilder.root import Root
 
 PYTHON, HOME = "PYTHONPATH", "PYTHONHOME"
 SEARCH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
@@ -46,6 +52,13 @@ OLD_ADAPTERS = r"(^|[=,])(mlx[45]|bnxt_re|irdma|hfi1)_?\d"
 RENAMING = r"(?m)^[^#\n]*\brdma_rename\s+%k\s+(NAME_(?!KERNEL)\w+)"
 RDMA_RULES = tuple(f"{f}/60-rdma-persistent-naming.rules" for f in config_folders("udev/rules.d"))
 OLD_NAMES = r"\s*=?eth\d+(:\d+)?(,eth\d+(:\d+)?)*\s*"
+# Read by pam_env(8), by shells, and by systemd for the services of a user.
+FILES = ("/etc/environment", "/etc/profile")
+FOLDERS = ("/usr/lib/environment.d/*.conf", "/etc/environment.d/*.conf", "/etc/profile.d/*.sh")
+ASSIGNMENT = re.compile(r"^[ \t]*(?:export\s+)?(?P<name>\w+)=(?P<value>.*)$", re.MULTILINE)
+WHO = "everybody who logs in"
+EVERY_PROGRAM = "every program that reads that file"
+NPU, XRT = "amdxdna", "xrt"
 
 
 def prove_selection(
@@ -232,3 +245,45 @@ def run_ldd(subject: Subject, programs: Sequence[str], environment: Mapping[str,
     """What the loader finds for each library of some programs."""
     assignments = [f"{name}={value}" for name, value in environment.items()]
     return subject.run(["env", *assignments, "ldd", *programs])
+
+
+def prove_sessions(subject: Subject) -> Iterator[Finding]:
+    """Faults and warnings."""
+    environment = session_environment(subject.root)
+    backends = {b for engine in subject.expectations.engines for b in engine.backends}
+    backends |= {XRT} if has_npu(subject) else set()
+    yield from prove_emulation(WHO, sorted(backends), environment)
+    yield from prove_selection(WHO, sorted(backends), environment)
+    yield from prove_interfaces(subject, WHO, environment, uses=False)
+    for settings in runtime_files(subject.root):
+        yield from prove_interfaces(subject, EVERY_PROGRAM, settings, uses=False)
+
+
+def prove_units(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of services whose variables replace the NPU, each variable of a file once.
+
+    The NPU is not declared for a service: any program may use it.
+    """
+    services = [unit for unit in startup.units.values() if unit.name.endswith(".service")]
+    seen: set[tuple[Evidence, ...]] = set()
+    for unit in services if has_npu(subject) else ():
+        for finding in prove_emulation(unit.name, [XRT], environment_of(subject, unit)):
+            if finding.evidence not in seen:
+                seen.add(finding.evidence)
+                yield finding
+
+
+def has_npu(subject: Subject) -> bool:
+    return any(NPU in chip.modules for chip in subject.chips)
+
+
+def session_environment(root: Root) -> dict[str, Variable]:
+    """The variables that are set for every login, as far as files say so plainly."""
+    found: dict[str, Variable] = {}
+    paths = (*FILES, *root.glob(*FOLDERS))
+    # systemd has a link to /etc/environment in its folder.
+    for path in dict.fromkeys(root.resolve(path) or path for path in paths):
+        for line in ASSIGNMENT.finditer(root.text(path)):
+            words = unquoted(line["value"])
+            found[line["name"]] = Variable(words[0] if words else "", path)
+    return found

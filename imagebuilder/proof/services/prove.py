@@ -24,6 +24,8 @@ from imagebuilder.proof.services.devices import (
     prove_python_path,
     prove_search,
     prove_selection,
+    prove_sessions,
+    prove_units,
 )
 from imagebuilder.proof.services.platforms import prove_platform_plugins
 from imagebuilder.proof.services.programs import (
@@ -32,7 +34,6 @@ from imagebuilder.proof.services.programs import (
     prove_readiness,
     prove_watchdog,
 )
-from imagebuilder.proof.services.sessions import prove_sessions, prove_units
 from imagebuilder.proof.services.settings import (
     prove_accepted,
     prove_address,

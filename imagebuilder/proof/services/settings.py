@@ -12,14 +12,14 @@ from imagebuilder.proof.reading.commands import CommandLine, SettingValue, witho
 from imagebuilder.proof.reading.config import config_folders
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.numbers import AFFINITY, ALLOWED, processors, whole
-from imagebuilder.proof.reading.sysctl import read_sysctl
+from imagebuilder.proof.reading.parameters import read_sysctl
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, read_startup
 from imagebuilder.proof.reading.tmpfiles import made_by, made_by_tmpfiles, read_tmpfiles
 from imagebuilder.proof.reading.units import is_below
+from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import processors_of
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.model_engine import SettingModel
 from imagebuilder.root import Root

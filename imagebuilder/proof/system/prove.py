@@ -34,7 +34,11 @@ from imagebuilder.proof.system.network.firewall import (
     prove_firewall,
 )
 from imagebuilder.proof.system.network.nic import prove_ends, prove_netdevs, prove_network
-from imagebuilder.proof.system.programs.card_tools import prove_card_tools, prove_readings
+from imagebuilder.proof.system.programs.commands import (
+    prove_card_tools,
+    prove_readings,
+    prove_upgrades,
+)
 from imagebuilder.proof.system.programs.daemons import (
     prove_rotation,
     prove_time_sources,
@@ -48,7 +52,6 @@ from imagebuilder.proof.system.programs.openssl import prove_openssl
 from imagebuilder.proof.system.programs.options import prove_options
 from imagebuilder.proof.system.programs.places import prove_places, prove_tools
 from imagebuilder.proof.system.programs.scripts import prove_scripts
-from imagebuilder.proof.system.programs.upgrades import prove_upgrades
 from imagebuilder.proof.system.programs.variables import prove_variables
 from imagebuilder.proof.system.units.apart import prove_fences, prove_private_tmp
 from imagebuilder.proof.system.units.ignored import (

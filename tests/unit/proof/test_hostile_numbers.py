@@ -26,9 +26,9 @@ from imagebuilder.proof.prove import (
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of, read_accounts
 from imagebuilder.proof.reading.numbers import size_of, whole
 from imagebuilder.proof.reading.systemd import parse_units
+from imagebuilder.proof.say import REFUSED, why_unanswered
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.system.prove import prove_system
-from imagebuilder.proof.unanswered import REFUSED, why_unanswered
 from tests.unit.proof.trees import make_tree, subject
 
 LONG = "9" * 5000

@@ -25,7 +25,7 @@ from imagebuilder.proof.code.prove import INTEL, read_content
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.reading.modules import read_module
 from imagebuilder.proof.reading.udev import read_rules
-from imagebuilder.proof.services.sessions import ASSIGNMENT, session_environment
+from imagebuilder.proof.services.devices import ASSIGNMENT, session_environment
 from imagebuilder.proof.system.files.named import LIBRARY
 from imagebuilder.proof.system.network.firewall import DROPS
 from imagebuilder.proof.system.units.start import listened_port

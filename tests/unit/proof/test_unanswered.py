@@ -14,13 +14,13 @@ from imagebuilder.proof.access.prove import UDEVADM, prove_rules
 from imagebuilder.proof.fallback.engines import prove_no_device, prove_plugin
 from imagebuilder.proof.libraries.prove import prove_loads
 from imagebuilder.proof.reading.environment import Variable
+from imagebuilder.proof.say import CUT_OFF, REFUSED, why_unanswered
 from imagebuilder.proof.services.devices import SEARCH, prove_search
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.files.needed import prove_packages
 from imagebuilder.proof.system.login.accounts import prove_greetings
 from imagebuilder.proof.system.programs.openssl import OPENSSL, prove_openssl
 from imagebuilder.proof.system.programs.syntax import PythonScript, prove_python_scripts
-from imagebuilder.proof.unanswered import CUT_OFF, REFUSED, why_unanswered
 from tests.unit.proof.trees import Program, Sandbox, make_tree, subject
 
 TOO_LONG = Completed(REFUSED, "", "env: Argument list too long\n")

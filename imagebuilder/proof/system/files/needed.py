@@ -9,21 +9,19 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.interpreters import texts_of
 from imagebuilder.proof.reading.modprobe import requested
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.parameters import kernel_words, read_sysctl
 from imagebuilder.proof.reading.site import services_of
-from imagebuilder.proof.reading.sysctl import read_sysctl
 from imagebuilder.proof.reading.systemd import Startup
-from imagebuilder.proof.say import some
+from imagebuilder.proof.say import prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.authorities import prove_authorities
 from imagebuilder.proof.system.files.modes import prove_modes
 from imagebuilder.proof.system.files.mounts import prove_mounts
-from imagebuilder.proof.unanswered import prove_answered, why_unanswered
 from imagebuilder.root import Root
 from imagebuilder.ui import format_size
 

@@ -23,10 +23,10 @@ from imagebuilder.proof.reading.accounts import EXTRA, PASSWD, SHADOW, rows
 from imagebuilder.proof.reading.commands import named_users
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.login.sshd import prove_sshd_order, prove_sshd_programs
-from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.root import Root
 
 DAY = 86_400

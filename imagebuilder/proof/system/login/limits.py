@@ -14,8 +14,8 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.accounts import limits_of, read_limits
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.numbers import size_of, whole
+from imagebuilder.proof.reading.parameters import read_sysctl
 from imagebuilder.proof.reading.site import site_services
-from imagebuilder.proof.reading.sysctl import read_sysctl
 from imagebuilder.proof.reading.systemd import Startup, last_lines
 from imagebuilder.proof.reading.units import FOLDERS, is_below, unit_paths
 from imagebuilder.proof.say import some

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.cmdline import KernelWord, kernel_words
+from imagebuilder.proof.reading.parameters import KernelWord, kernel_words
 from imagebuilder.proof.reading.site import services_of, site_services
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.services.prove import engine_lines

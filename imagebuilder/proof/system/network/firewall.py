@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.ranks import spans
 from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.parameters import read_sysctl
 from imagebuilder.proof.reading.site import SiteService, services_of, site_services
-from imagebuilder.proof.reading.sysctl import read_sysctl
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject

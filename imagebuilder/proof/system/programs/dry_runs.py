@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -69,7 +69,8 @@ def complaints(
             groups = match.groupdict()
             what = " ".join(match["what"].split())
             named = groups.get("path") or path
-            found = named_file(named, files) if named else quoting_file(subject, what, files)
+            fitting = (each for each in files if named in (each, posixpath.basename(each)))
+            found = next(fitting, "") if named else quoting_file(subject, what, files)
             line = int(groups.get("line") or 0)
             if found and not each.elsewhere.search(what) and not is_set(subject, found, line):
                 yield RefusedLine(found, line, what)
@@ -79,11 +80,6 @@ def printed(done: Completed) -> str:
     """What a program of the image printed, as far as patterns are applied to it."""
     lines = (done.stdout + done.stderr).splitlines()
     return "".join(f"{line[:LONGEST_LINE]}\n" for line in lines[:MOST_LINES])
-
-
-def named_file(name: str, files: Iterable[str]) -> str:
-    """The file of that path or name, "" if it is none of them."""
-    return next((path for path in files if name in (path, posixpath.basename(path))), "")
 
 
 def quoting_file(subject: Subject, what: str, files: tuple[str, ...]) -> str:

@@ -19,7 +19,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.interpreters import INTERPRETER, PYTHON, first_line, runs
 from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.python import Distribution, installed, site_packages
+from imagebuilder.proof.reading.python import Distribution, installed, package_folder, site_packages
 from imagebuilder.proof.reading.site import starting_units
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.reading.units import find_program
@@ -162,9 +162,7 @@ def find_package(subject: Subject, unit: LoadedUnit) -> str:
         platform = find_engine(subject.engines, engine.engine).model.platform
         if engine.unit == unit.name and platform:
             return platform.module
-    for words in unit.commands.get("ExecStart", ()):
-        folder = posixpath.dirname(posixpath.dirname(words[0])) if words else ""
-        for package in PACKAGES if folder.count("/") > 1 else ():
-            if subject.root.glob(f"{folder}/lib/python3*/site-packages/{package}/__init__.py"):
-                return package
-    return ""
+    commands = unit.commands.get("ExecStart", ())
+    found = (each for words in commands for each in PACKAGES
+             if package_folder(subject.root, words, each))  # fmt: skip
+    return next(found, "")

@@ -72,7 +72,8 @@ def find_removed(
         program, unit = todo.pop(0)
         owner = shipped.get(program)
         for path in named_in(root, program) if owner else ():
-            real = real_path(path, shipped)
+            # As packages ship it: /lib/x is /usr/lib/x where /lib is a link.
+            real = path if path in shipped or path.startswith("/usr/") else f"/usr{path}"
             file = shipped.get(real)
             if file is None or owner is None or file.package != owner.package:
                 continue
@@ -95,11 +96,6 @@ def named_in(root: Root, program: str) -> list[str]:
             return []
         data = file.read()
     return sorted({path.decode() for path in PATH.findall(data)})
-
-
-def real_path(path: str, shipped: Mapping[str, ShippedFile]) -> str:
-    """The path as packages ship it: /lib/x is /usr/lib/x where /lib is a link."""
-    return path if path in shipped or path.startswith("/usr/") else f"/usr{path}"
 
 
 def is_code(path: str) -> bool:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.process import Completed
+from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.unanswered import prove_answered
 from imagebuilder.root import Root
 
 OPENSSL = "/usr/bin/openssl"

@@ -15,7 +15,7 @@ from imagebuilder.proof.reading.site import site_services, starting_units
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.reading.tmpfiles import made_by, made_by_tmpfiles
 from imagebuilder.proof.reading.units import BINARIES, is_below, unit_paths
-from imagebuilder.proof.services.sessions import WHO, session_environment
+from imagebuilder.proof.services.devices import WHO, session_environment
 from imagebuilder.proof.services.start import appears_later, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY

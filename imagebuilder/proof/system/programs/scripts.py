@@ -35,13 +35,13 @@ from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.unread import READ
+from imagebuilder.proof.system.programs.commands import prove_upgrade
 from imagebuilder.proof.system.programs.syntax import (
     PythonScript,
     ShellText,
     prove_python_scripts,
     prove_shell_syntax,
 )
-from imagebuilder.proof.system.programs.upgrades import prove_upgrade
 from imagebuilder.root import Root
 
 SHELLS = frozenset(("sh", "dash", "bash"))

@@ -12,9 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.process import Completed
+from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.unanswered import prove_answered
 
 # dash: `NAME: 5: Syntax error: ...`; bash: `NAME: line 5: syntax error: ...`.
 COMPLAINT = re.compile(r": (?:line )?(?P<line>\d+): (?P<what>(?:[Ss]yntax error|unexpected EOF).*)")

@@ -7,7 +7,6 @@ Programs pass over what they do not know, so such a variable has no effect and s
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -15,10 +14,11 @@ from functools import cache
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.environment import Variable, environment_of
+from imagebuilder.proof.reading.python import package_folder
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.reading.units import find_program
+from imagebuilder.proof.services.devices import session_environment
 from imagebuilder.proof.services.selectors import EMULATIONS, HINDRANCES, SELECTORS, SHARED
-from imagebuilder.proof.services.sessions import session_environment
 from imagebuilder.proof.services.settings import words_of
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -150,13 +150,8 @@ def is_read(subject: Subject, unit: LoadedUnit, name: str) -> bool:
 def find_package(root: Root, unit: LoadedUnit, name: str) -> str:
     """The Python package that a variable is named after, in the environment of a unit's program."""
     package = name.partition("_")[0].lower()
-    for words in unit.commands.get("ExecStart", ()):
-        folder = posixpath.dirname(posixpath.dirname(words[0])) if words else ""
-        if folder.count("/") > 1 and (
-            found := root.glob(f"{folder}/lib/python3*/site-packages/{package}/__init__.py")
-        ):
-            return posixpath.dirname(found[0])
-    return ""
+    commands = unit.commands.get("ExecStart", ())
+    return next(filter(None, (package_folder(root, words, package) for words in commands)), "")
 
 
 def is_in_package(root: Root, package: str, name: str) -> bool:

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.reading.cmdline import kernel_words
 from imagebuilder.proof.reading.environment import MANAGER, environment_of
 from imagebuilder.proof.reading.numbers import AFFINITY, processors, size_of
+from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.reading.systemd import (
     ConfigLine,
     LoadedUnit,

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.addresses import is_loopback
-from imagebuilder.proof.reading.cmdline import CMDLINE, KernelWord, kernel_words
 from imagebuilder.proof.reading.environment import environment_of
+from imagebuilder.proof.reading.parameters import CMDLINE, KernelWord, kernel_words
 from imagebuilder.proof.reading.systemd import DEFAULT, LoadedUnit, Startup, said_in
 from imagebuilder.proof.reading.units import FOLDERS, find_file, template
 from imagebuilder.proof.say import some

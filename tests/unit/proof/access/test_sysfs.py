@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.access.sysfs import prove_writes
+from imagebuilder.proof.access.prove import prove_writes
 from tests.unit.proof.trees import make_tree, subject
 
 RULES, TMPFILES = "/etc/udev/rules.d/30-a.rules", "/etc/tmpfiles.d/a.conf"

@@ -12,8 +12,8 @@ from imagebuilder.image.proof import Level
 from imagebuilder.process import Completed
 from imagebuilder.proof.clusters.engines import prove_bridges
 from imagebuilder.proof.clusters.kubernetes import prove_kubernetes
+from imagebuilder.proof.clusters.peers import prove_shares
 from imagebuilder.proof.clusters.ranks import prove_mpi
-from imagebuilder.proof.clusters.shares import prove_shares
 from imagebuilder.proof.clusters.slurm import job_programs, prove_gres
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject

@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.environment import uses_loopback
-from imagebuilder.proof.services.sessions import prove_sessions
+from imagebuilder.proof.services.devices import prove_sessions
 from tests.unit.proof.trees import make_tree, subject, warnings
 
 NCCL, MPI = "/etc/nccl.conf", "/etc/openmpi/openmpi-mca-params.conf"

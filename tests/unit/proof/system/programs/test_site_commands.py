@@ -12,7 +12,7 @@ from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands, with_values
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.programs.card_tools import prove_card_tools, prove_readings
+from imagebuilder.proof.system.programs.commands import prove_card_tools, prove_readings
 from imagebuilder.proof.system.programs.extras import prove_extras
 from imagebuilder.proof.system.programs.local_requests import prove_requests
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine

@@ -10,8 +10,8 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.system.programs.commands import prove_upgrades
 from imagebuilder.proof.system.programs.scripts import prove_scripts
-from imagebuilder.proof.system.programs.upgrades import prove_upgrades
 from tests.unit.proof.trees import Content, Link, Program, make_tree, subject
 
 UNIT = "/etc/systemd/system/a.service"

@@ -1,17 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's settings as a node has them after its boot: sysctl.d(5) and the command line."""
+"""The kernel's settings as a node has them: words of its command line, and sysctl.d(5)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.reading.cmdline import kernel_words
+from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.systemd import read_config
 from imagebuilder.proof.subject import Subject, once
 
+CMDLINE = "/proc/cmdline"
 ON_CMDLINE = "sysctl."
+
+
+@dataclass(frozen=True)
+class KernelWord:
+    """A word: the text before and after `=`, "" if missing.
+
+    `key` is spelled with `_`, which the kernel and systemd treat like `-` except in sysctl.*.
+    """
+
+    text: str
+    key: str
+    value: str
+
+    @property
+    def on(self) -> bool:
+        """Whether it is true for kstrtobool() and systemd; a word without a value is."""
+        return not is_false(self.value)
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence(CMDLINE, said=self.text)
+
+
+def kernel_words(cmdline: Iterable[str]) -> Iterator[KernelWord]:
+    for text in cmdline:
+        key, _, value = text.partition("=")
+        yield KernelWord(text, key if key.startswith("sysctl.") else key.replace("-", "_"), value)
 
 
 @dataclass(frozen=True)
