@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from imagebuilder.elf import AARCH64, X86_64, Needs, read_needs
-from imagebuilder.proof.reading.includes import read_including
+from imagebuilder.proof.reading.config import read_including
 from imagebuilder.proof.reading.quotes import split_words
 from imagebuilder.proof.reading.units import FOLDERS, Unit, find_unit
 from imagebuilder.proof.subject import Subject, once

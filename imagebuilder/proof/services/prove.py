@@ -18,6 +18,7 @@ from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.services.devices import (
     prove_disguise,
+    prove_drivers,
     prove_emulation,
     prove_hindrances,
     prove_interfaces,
@@ -54,7 +55,6 @@ from imagebuilder.proof.services.start import (
     prove_others,
     prove_program,
 )
-from imagebuilder.proof.services.vulkan import prove_drivers
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import EngineKind, find_engine
 from imagebuilder.recipe.expectations import Device, ExpectedEngine

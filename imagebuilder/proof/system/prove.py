@@ -60,9 +60,13 @@ from imagebuilder.proof.system.units.ignored import (
     prove_removed,
     prove_sections,
 )
-from imagebuilder.proof.system.units.manager import prove_journal, prove_manager, prove_processors
+from imagebuilder.proof.system.units.manager import (
+    prove_journal,
+    prove_manager,
+    prove_processors,
+    prove_sleep,
+)
 from imagebuilder.proof.system.units.reach import prove_paths, prove_reach
-from imagebuilder.proof.system.units.sleep import prove_sleep
 from imagebuilder.proof.system.units.start import prove_listeners, prove_ports, prove_start
 
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that every node needs: mounts, PAM, certificates, time zone, packages, settings of the
-kernel.
+kernel; and files that a program refuses because of their mode or their owner.
 """
 
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.interpreters import texts_of
@@ -20,7 +22,6 @@ from imagebuilder.proof.say import prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.authorities import prove_authorities
-from imagebuilder.proof.system.files.modes import prove_modes
 from imagebuilder.proof.system.files.mounts import prove_mounts
 from imagebuilder.root import Root
 from imagebuilder.ui import format_size
@@ -56,6 +57,9 @@ OF_MODULES = (
 )
 # They load br_netfilter and nf_conntrack by themselves.
 LOADING = ("dockerd", "k3s", "rke2", "microk8s")
+ROOT = "root"
+OTHERS_MAY_READ, OTHERS_MAY_WRITE = 0o077, 0o022
+KEYS, NO_KEY = "/etc/ssh/authorized_keys", "no key in it is accepted"
 
 
 def prove_files(subject: Subject) -> Iterator[Finding]:
@@ -206,3 +210,63 @@ def is_loaded(subject: Subject, startup: Startup, module: str) -> bool:
     said = re.compile(rf"\b{module}\b")
     commands = (words for unit in startup.starting() for words in unit.lines)
     return any(said.search(text) for words in commands for text in texts_of(subject.root, words))
+
+
+@dataclass(frozen=True)
+class StrictFile:
+    """Files (a glob) that `program` refuses if they are not `owner`'s or others `may` use them.
+
+    `effect` is what follows; without `owner` any is accepted.
+    """
+
+    pattern: str
+    program: str
+    owner: str
+    may: int
+    effect: str
+
+
+# munged(8), sudoers(5), cron(8), logrotate(8), ssh(1), NetworkManager(8), sssd(8).
+STRICT = (
+    StrictFile("/etc/munge/munge.key", "munged", "munge", OTHERS_MAY_READ, "it does not start"),
+    StrictFile("/etc/sudoers", "sudo", ROOT, 0o002, "sudo works for nobody"),
+    StrictFile("/etc/sudoers.d/*", "sudo", ROOT, 0o002, "its rules have no effect"),
+    StrictFile("/etc/crontab", "cron", ROOT, OTHERS_MAY_WRITE, "its jobs never run"),
+    StrictFile("/etc/cron.d/*", "cron", ROOT, OTHERS_MAY_WRITE, "its jobs never run"),
+    StrictFile("/etc/logrotate.d/*", "logrotate", ROOT, OTHERS_MAY_WRITE, "its logs only grow"),
+    StrictFile("/etc/ssh/ssh_host_*_key", "sshd", ROOT, OTHERS_MAY_READ, "the key is not used"),
+    StrictFile(KEYS, "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
+    StrictFile(f"{KEYS}/*", "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
+    StrictFile("/root/.ssh/authorized_keys", "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
+    StrictFile("/home/*/.ssh/authorized_keys", "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
+    StrictFile("/root/.ssh/id_*[!b]", "ssh", ROOT, OTHERS_MAY_READ, "the key is not used"),
+    StrictFile(
+        "/etc/NetworkManager/system-connections/*", "NetworkManager", ROOT, OTHERS_MAY_READ,
+        "the connection is not used",
+    ),
+    StrictFile("/etc/sssd/sssd.conf", "sssd", ROOT, OTHERS_MAY_READ, "it does not start"),
+)  # fmt: skip
+
+
+def prove_modes(subject: Subject) -> Iterator[Finding]:
+    """Faults of files that are in the image, and do not count."""
+    ids = {name: account.uid for name, account in subject.accounts.users.items()}
+    for strict in STRICT:
+        wanted = 0 if strict.owner == ROOT else ids.get(strict.owner)
+        for path in subject.root.glob(strict.pattern):
+            info = subject.entries.get(path)
+            if info is None or not stat.S_ISREG(info.st_mode):
+                continue
+            mode = stat.S_IMODE(info.st_mode)
+            others = "read" if strict.may == OTHERS_MAY_READ else "write"
+            if mode & strict.may:
+                why = f"users other than its owner may {others} it (mode {mode:04o})"
+            elif strict.owner and wanted is not None and info.st_uid != wanted:
+                why = f"it belongs to uid {info.st_uid} and not to {strict.owner}"
+            else:
+                continue
+            what = f"{strict.program} refuses {path}, because {why}: {strict.effect}"
+            said = f"mode {mode:04o}, owner {info.st_uid}"
+            who = strict.owner or "its account"
+            hint = f"set its owner to {who}, and its mode to 0600 or the like (overlay key files:)"
+            yield SAY.fault(what, Evidence(path, said=said), hint=hint)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.privileges.login import CONFIG, FOLDER, SshdSettings
-from imagebuilder.proof.reading.includes import read_including
+from imagebuilder.proof.reading.config import read_including
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject

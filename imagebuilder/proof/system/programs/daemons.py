@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.includes import read_including
+from imagebuilder.proof.reading.config import read_including
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.site import SiteService, services_of, site_files
 from imagebuilder.proof.reading.systemd import Startup

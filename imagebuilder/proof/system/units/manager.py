@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service manager does to all services: settings of systemd-system.conf(5), and processors
-that no service uses.
+"""What systemd does to all of a node: settings of systemd-system.conf(5) and journald.conf(5),
+processors that no service uses, and what sends the node to sleep.
 
 The scheduler puts nothing on a processor of `isolcpus=`; only a program that is pinned runs there.
 """
@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Finding
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import MANAGER, environment_of
 from imagebuilder.proof.reading.numbers import AFFINITY, processors, size_of
 from imagebuilder.proof.reading.parameters import kernel_words
@@ -24,7 +25,7 @@ from imagebuilder.proof.reading.systemd import (
     last_lines,
     read_config,
 )
-from imagebuilder.proof.reading.units import service_lines
+from imagebuilder.proof.reading.units import FOLDERS, find_file, find_unit, service_lines
 from imagebuilder.proof.services.confinement import LEAST
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -53,6 +54,19 @@ FROM_SCHEDULER = "domain"
 # Programs, options and variables that choose processors for a service.
 PINNING = frozenset(("taskset", "numactl", "--cpu-mask", "--cpu-range", "-Cr"))
 VARIABLES = re.compile(r"\w*AFFINITY|OMP_PLACES|\w*THREADS_BIND")
+LOGIND = "systemd-logind.service"
+# By action (logind.conf(5)): the key of systemd-sleep.conf(5) that forbids it.
+SLEEPS = {
+    "suspend": "AllowSuspend",
+    "hibernate": "AllowHibernation",
+    "hybrid-sleep": "AllowHybridSleep",
+    "suspend-then-hibernate": "AllowSuspendThenHibernate",
+    "sleep": "",
+}
+ENDS = frozenset(("poweroff", "halt", "reboot", "kexec", "soft-reboot", "factory-reset"))
+# The unit that a timer starts, if not its namesake.
+STARTS = re.compile(r"^[ \t]*Unit\s*=\s*(\S+)", re.MULTILINE)
+NEVER_SLEEPS = re.compile(r"0+\s*\w*|infinity")
 
 
 @dataclass(frozen=True)
@@ -230,3 +244,53 @@ def isolated_by(value: str) -> frozenset[int]:
     if flags and FROM_SCHEDULER not in flags:
         return frozenset()
     return processors(",".join(word for word in words if word not in flags))
+
+
+def prove_sleep(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """A node is idle to logind while nobody is logged in, whatever its services do."""
+    lines = last_lines(subject, "systemd/logind.conf")
+    action, after = lines.get("IdleAction"), lines.get("IdleActionSec")
+    seconds = after.value if after and after.value else "30min"
+    harmful = action is not None and (action.value in ENDS or sleeps(subject, action.value))
+    if action and harmful and LOGIND in startup.jobs and not NEVER_SLEEPS.fullmatch(seconds):
+        what = f"a node on which nobody has been logged in for {seconds} stops in the middle of "
+        what += f"its work: IdleAction={action.value}"
+        yield SAY.fault(what, action.evidence, hint="remove that line, or set IdleAction=ignore")
+    yield from prove_timers(subject, startup)
+
+
+def prove_timers(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Warnings: somebody may want it, but it interrupts what computes at that time."""
+    for timer in sorted(name for name in startup.jobs if name.endswith(".timer")):
+        path = find_file(subject.root, timer)
+        if path is None:
+            continue
+        named = STARTS.findall(subject.root.text(path))
+        verb = verb_of(subject.root, named[-1] if named else f"{timer[:-6]}.service")
+        if sleeps(subject, verb):
+            what = f"{timer} sends the node to sleep ({verb}), even while it computes"
+            yield SAY.warning(what, Evidence(path), hint=f"do not enable {timer}")
+
+
+def verb_of(root: Root, name: str) -> str:
+    """What a unit does to the node: the name of a target, or what it tells `systemctl` to do."""
+    if name.endswith(".target"):
+        return name.removesuffix(".target")
+    unit = find_unit(root, name)
+    for words in (line.split() for line in (unit.every("ExecStart") if unit else ())):
+        if posixpath.basename(words[0]) == "systemctl":
+            return next((word for word in words[1:] if not word.startswith("-")), "")
+    return ""
+
+
+def sleeps(subject: Subject, action: str) -> bool:
+    """Whether an action suspends a node, and nothing in the image prevents it."""
+    if action not in SLEEPS or any(is_masked(subject.root, each) for each in (action, "sleep")):
+        return False
+    line = last_lines(subject, "systemd/sleep.conf").get(SLEEPS[action])
+    return line is None or not is_false(line.value)
+
+
+def is_masked(root: Root, target: str) -> bool:
+    paths = (f"{folder}/{target}.target" for folder in FOLDERS)
+    return any(root.link_at(path) == "/dev/null" for path in paths)

@@ -12,13 +12,14 @@ import pytest
 from imagebuilder.proof.reading.environment import Variable
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services.devices import (
+    matches,
+    prove_drivers,
     prove_emulation,
     prove_hindrances,
     prove_sessions,
     prove_units,
 )
 from imagebuilder.proof.services.prove import prove_variables
-from imagebuilder.proof.services.vulkan import matches, prove_drivers
 from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
 from tests.unit.proof.trees import Content, Link, faults, make_tree, subject, warnings

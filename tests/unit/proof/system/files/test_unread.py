@@ -12,7 +12,7 @@ from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.files.modes import prove_modes
+from imagebuilder.proof.system.files.needed import prove_modes
 from imagebuilder.proof.system.files.unread import prove_read
 from tests.unit.proof.trees import Content, Link, Program, make_tree, subject
 

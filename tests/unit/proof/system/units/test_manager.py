@@ -17,8 +17,8 @@ from imagebuilder.proof.system.units.manager import (
     prove_journal,
     prove_manager,
     prove_processors,
+    prove_sleep,
 )
-from imagebuilder.proof.system.units.sleep import prove_sleep
 from imagebuilder.recipe.expectations import Device, Expectations, ExpectedEngine
 from tests.unit.proof.trees import Content, Link, Program, Sandbox, make_tree, subject
 
