@@ -73,6 +73,8 @@ def read_object(repo: Path, checksum: str, kind: str) -> bytes:
         raise DamagedObjectError(Path(path), f"cannot be read: {error.strerror}") from error
     if len(data) > MOST_METADATA or hashlib.sha256(data).hexdigest() != checksum:
         raise DamagedObjectError(Path(path), "does not have the checksum of its name")
+    if not data:
+        raise DamagedObjectError(Path(path), "is empty, which no object of this kind is")
     return data
 
 

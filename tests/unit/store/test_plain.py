@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.files import write_file
-from imagebuilder.store.objects import SUM, DamagedObjectError, frame, object_path
+from imagebuilder.store.objects import (
+    SUM,
+    DamagedObjectError,
+    frame,
+    object_path,
+    read_commit,
+    read_folder,
+)
 from imagebuilder.store.plain import COMMIT, DIRMETA, DIRTREE, FILE, check_objects, check_top
 from imagebuilder.store.repository import Store
 from imagebuilder.store.verify import find_damaged, name_of
@@ -90,3 +97,11 @@ def test_objects_that_are_missing_are_left_to_ostree(
     for kind in (FILE, DIRMETA, DIRTREE, COMMIT):
         objects[kind].unlink()
         check_top(tmp_path, commit_of(objects))
+
+
+@pytest.mark.parametrize(("kind", "read"), [(COMMIT, read_commit), (DIRTREE, read_folder)])
+def test_an_object_without_content_is_damaged(
+    tmp_path: Path, kind: str, read: Callable[[Path, str], object]
+) -> None:
+    with pytest.raises(DamagedObjectError, match="is empty"):
+        read(tmp_path, put(tmp_path, b"", kind))
