@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.store.repository import Store
+from tests.integration.changes import linked
 from tests.integration.test_ansible import Builder
 from tests.workshop import CHECKOUT, Workshop
 
@@ -59,7 +60,7 @@ def changed_tasks(log: str) -> list[str]:
 
 
 def test_roles_lock_build_and_change_nothing_twice(workshop: Workshop, tmp_path: Path) -> None:
-    mine = workshop.with_project(tmp_path / "project")
+    mine = linked(workshop, tmp_path / "mine")  # the others see one image
     overlay = mine.project / "overlays/roles"
     shutil.copytree(ROLES, overlay)
     (mine.project / "recipes/roles.yaml").write_text(RECIPE)
