@@ -40,7 +40,7 @@ HEADERS = ("report", "release", "started", "took", "ways", "result")
 def render_report(report: Report, *, colour: bool, place: Path | None = None) -> str:
     """The whole report; `place` is the folder with the report and its logs."""
     blocks = [
-        [paint(one(headline(report)), shade(report) if colour else ""), *facts(report)],
+        [paint(line_of(headline(report)), shade(report) if colour else ""), *facts(report)],
         list(failures(report)),
         [*ways(report), "", *stages(report)] if report.trials else [],
         list(check_lines(report)),
@@ -62,12 +62,12 @@ def facts(report: Report) -> list[str]:
     when = format_time(report.started, to_second=True)
     how = f"{report.acceleration} ({report.why})" if report.why else report.acceleration
     return [
-        one(f"{report.name}, {when}, took {format_duration(report.seconds)}"),
-        one(f"{how} on {place_of(report)}, imagebuilder {report.tool}"),
+        line_of(f"{report.name}, {when}, took {format_duration(report.seconds)}"),
+        line_of(f"{how} on {place_of(report)}, imagebuilder {report.tool}"),
     ]
 
 
-def one(text: str) -> str:
+def line_of(text: str) -> str:
     """Words of a report, which may come from another machine, as one line."""
     return clean(text, MOST_LONG)
 
@@ -85,20 +85,20 @@ def failure(name: str, verdict: TrialVerdict) -> Iterator[str]:
     """One failed verdict."""
     stage = f" in stage {verdict.stage}" if verdict.stage else ""
     what = f": {verdict.what}" if verdict.what else ""
-    yield one(f"{name} failed{stage}{what}")
+    yield line_of(f"{name} failed{stage}{what}")
     yield from (
         f"  | {line}" for text in verdict.evidence for line in clean_lines(text).splitlines()
     )
     if verdict.hint:
         yield clean_lines(f"  hint: {verdict.hint}").replace("\n", "\n    ")
     if verdict.log:
-        yield one(f"  log: {verdict.log}")
+        yield line_of(f"  log: {verdict.log}")
 
 
 def ways(report: Report) -> list[str]:
     rows = [
         (
-            one(trial.name),
+            line_of(trial.name),
             result(trial.verdict),
             *(f"ssh after {after}" if after else "no ssh" for after in [ssh_times(trial)]),
             f"checks: {counted(trial_checks(trial))}",
@@ -152,7 +152,7 @@ def failed_stage(trial: Trial, machine: MachineReport) -> Stage | None:
 
 def title(trial: Trial, machine: MachineReport) -> str:
     way = f"{trial.firmware}+{trial.root}"
-    return one(f"{way} {machine.name}" if len(trial.machines) > 1 else way)
+    return line_of(f"{way} {machine.name}" if len(trial.machines) > 1 else way)
 
 
 def stage_cells(span: Span | None, *, failed: bool) -> tuple[str, str]:
@@ -186,19 +186,19 @@ def check_lines(report: Report) -> Iterator[str]:
 
 def unhappy(checks: Sequence[Check]) -> Iterator[str]:
     for check in (check for check in checks if check.outcome is Outcome.FAILED):
-        yield one(f"  FAILED  {check.title}")
+        yield line_of(f"  FAILED  {check.title}")
         yield from (f"  | {line}" for line in clean_lines(check.message).splitlines())
     for check in (check for check in checks if check.outcome is Outcome.SKIPPED):
         first = clean_lines(check.message).partition("\n")[0]
-        yield one(f"  skipped {check.title}") + (f": {first}" if first else "")
+        yield line_of(f"  skipped {check.title}") + (f": {first}" if first else "")
 
 
 def inferences(report: Report) -> Iterator[str]:
     for trial in report.trials:
         if trial.inference:
-            yield one(f"inference, {trial.name}: {told(trial.inference)}")
+            yield line_of(f"inference, {trial.name}: {told(trial.inference)}")
             if trial.inference.placed:
-                yield one(f"  layers: {trial.inference.placed}")
+                yield line_of(f"  layers: {trial.inference.placed}")
 
 
 def told(inference: Inference) -> str:
@@ -211,8 +211,8 @@ def told(inference: Inference) -> str:
 
 def sizes(report: Report) -> Iterator[str]:
     names = dict.fromkeys([*report.sizes, *report.digests])
-    digests = {name: one(report.digests.get(name, "")[:SHORT]) for name in names}
-    rows = [(one(name), size_of(report.sizes, name), digests[name]) for name in names]
+    digests = {name: line_of(report.digests.get(name, "")[:SHORT]) for name in names}
+    rows = [(line_of(name), size_of(report.sizes, name), digests[name]) for name in names]
     yield from clean_lines(table(rows)).splitlines()
 
 
@@ -227,8 +227,8 @@ def report_row(report: Report) -> tuple[str, ...]:
         report.name,
         format_time(report.started),
         format_duration(report.seconds),
-        one("; ".join(trial.name for trial in report.trials)) or "none",
-        one(headline(report)),
+        line_of("; ".join(trial.name for trial in report.trials)) or "none",
+        line_of(headline(report)),
     )
 
 
