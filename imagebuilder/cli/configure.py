@@ -92,7 +92,7 @@ def configure(
     Example: imagebuilder configure @gpu site.yml
     """
     from imagebuilder.errors import WorkError
-    from imagebuilder.fleet.configure import configure_nodes
+    from imagebuilder.fleet.ansible import configure_nodes
     from imagebuilder.fleet.overview import overview
     from imagebuilder.fleet.select import fold
 

@@ -77,7 +77,7 @@ def connect(common: Context, node: Node) -> None:
     """Replace this process with one that connects the terminal to a node's serial console."""
     from imagebuilder.errors import InputError
     from imagebuilder.fleet.power.choose import choose_drivers
-    from imagebuilder.fleet.power.ipmi import Ipmi
+    from imagebuilder.fleet.power.programs import Ipmi
     from imagebuilder.process import exec_program
 
     driver = choose_drivers([node], {}, os.environ)[node.name]

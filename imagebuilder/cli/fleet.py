@@ -20,8 +20,7 @@ from imagebuilder.untrusted import clean_lines
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from imagebuilder.fleet.drained import Act, Draining
-    from imagebuilder.fleet.verbs import Crew, NodeOutcome
+    from imagebuilder.fleet.verbs import Act, Crew, Draining, NodeOutcome
     from imagebuilder.nodes.types import Node
     from imagebuilder.tree import Tree
 
@@ -158,7 +157,7 @@ def up(
     draining = make_draining(crew, drain)
     outcomes = power_up(crew, timeout if wait else 0)
     if draining and wait:
-        from imagebuilder.fleet.drained import let_work_onto
+        from imagebuilder.fleet.verbs import let_work_onto
 
         let_work_onto(crew, draining, [outcome.node for outcome in outcomes if outcome.done])
     finish(outcomes, json=json)
@@ -254,7 +253,7 @@ def make_draining(crew: Crew, kind: str, seconds: float = 0) -> Draining | None:
     if kind == "none":
         return None
     from imagebuilder.fleet.drain import choose_drainer
-    from imagebuilder.fleet.drained import Draining
+    from imagebuilder.fleet.verbs import Draining
 
     drainer = choose_drainer(kind)
     drainer.check(crew.names)
@@ -267,7 +266,7 @@ def after_work(
     """Do it to the nodes: at once, or as their work ends."""
     if draining is None:
         return act(crew)
-    from imagebuilder.fleet.drained import act_drained
+    from imagebuilder.fleet.verbs import act_drained
 
     return act_drained(crew, draining, act, force=force, back=back)
 

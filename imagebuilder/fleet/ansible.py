@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes as Ansible knows them: a dynamic inventory, with the host keys of the tree alone."""
+"""Ansible on nodes: a dynamic inventory, with the host keys of the tree alone, and playbooks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,12 +17,16 @@ from imagebuilder.fleet.addresses import find_addresses
 from imagebuilder.fleet.select import ALL, groups_of, profiles_of
 from imagebuilder.fleet.ssh import CONNECT_SECONDS
 from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.playbook.step import find_ansible
+from imagebuilder.process import Word, run
 from imagebuilder.ssh import NODE_OPTIONS, option_words, quoted_path
 from imagebuilder.tree import Tree
+from imagebuilder.untrusted import clean
 
 RESERVED = frozenset(("all", "ungrouped", "_meta"))  # Ansible's own names
 # It answers as `imagebuilder inventory` does, for the nodes that were chosen.
 SCRIPT = '#!/bin/sh\n[ "$1" = --host ] && echo "{}" || cat "${0%/*}/inventory.json"\n'
+EXTRA_ARGS = "ANSIBLE_SSH_EXTRA_ARGS"
 
 
 def inventory_of(tree: Tree, nodes: Sequence[Node]) -> dict[str, Json]:
@@ -97,3 +101,30 @@ def inventory_script(inventory: Mapping[str, Json]) -> Iterator[Path]:
         script.write_text(SCRIPT)
         script.chmod(0o700)
         yield script
+
+
+def configure_nodes(
+    tree: Tree,
+    nodes: Sequence[Node],
+    playbooks: Sequence[Path],
+    env: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> int:
+    """Run ansible-playbook; returns its exit status, and `tell` hears each of its lines.
+
+    `env` gives it what is the person's: their ssh agent, which is never forwarded to a node, and
+    settings of Ansible.
+    """
+    program = find_ansible()
+    kept = {k: v for k, v in env.items() if k.startswith("ANSIBLE_") or k == "SSH_AUTH_SOCK"}
+    # host_vars() forbids it to ~/.ssh/config; after an `ssh_args = -A` of theirs, only -a counts.
+    kept[EXTRA_ARGS] = f"{env.get(EXTRA_ARGS, '')} -a".strip()
+    with (
+        inventory_script(inventory_of(tree, nodes)) as inventory,
+        TemporaryDirectory(prefix="imagebuilder-ansible-") as folder,
+    ):
+        files = [playbook.absolute() for playbook in playbooks]
+        argv: list[Word] = [program, "--inventory", inventory, "--", *files]
+        log = Path(folder) / "log"
+        done = run(argv, env=kept, log=log, on_line=lambda line: tell(clean(line)), check=False)
+    return done.status

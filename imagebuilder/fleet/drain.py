@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 from imagebuilder.errors import ImagebuilderError, InputError
-from imagebuilder.fleet.limited import run_limited
+from imagebuilder.fleet.limited import run_limited, try_each
 from imagebuilder.fleet.select import fold
 from imagebuilder.process import check_tools
 from imagebuilder.untrusted import fit
@@ -220,22 +219,14 @@ def unknown_to(scheduler: str, names: Sequence[str], hint: str) -> InputError:
 
 def each(names: Sequence[str], ask: Callable[[str], str]) -> dict[str, str]:
     """What `ask` says of each node; what it raises is work that is still there."""
-
-    def one(name: str) -> str:
-        try:
-            return ask(name)
-        except ImagebuilderError as error:
-            return fit(error.faults[0].what)
-
-    if not names:
-        return {}
-    with ThreadPoolExecutor(min(AT_ONCE, len(names))) as pool:
-        return dict(zip(names, pool.map(one, names), strict=True))
+    return {
+        name: fit(said.faults[0].what) if isinstance(said, ImagebuilderError) else said
+        for name, said in try_each(dict(zip(names, names, strict=True)), ask, AT_ONCE).items()
+    }
 
 
 def tell_all(names: Sequence[str], tell: Callable[[str], str]) -> None:
     """Raises what the first one raised, once all were told."""
-    with ThreadPoolExecutor(min(AT_ONCE, max(1, len(names)))) as pool:
-        told = [pool.submit(tell, name) for name in names]
-    for one in told:
-        one.result()
+    for said in try_each(dict(zip(names, names, strict=True)), tell, AT_ONCE).values():
+        if isinstance(said, ImagebuilderError):
+            raise said

@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """up, down, restart: each action is asked for, then confirmed by evidence or contradicted.
 
-`asked` is not `done`: a verb ends when every node gave evidence, or when its time is over.
+`asked` is not `done`: a verb ends when every node gave evidence, or when its time is over.  Where a
+scheduler is, work ends before `down` and `restart`, and what comes back gets work again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from imagebuilder.errors import ImagebuilderError
+from imagebuilder.fleet.drain import Drainer
+from imagebuilder.fleet.limited import try_each
 from imagebuilder.fleet.power.protocol import PowerDriver, PowerError
-from imagebuilder.fleet.power.switch import switch_all
+from imagebuilder.fleet.select import fold
 from imagebuilder.fleet.ssh import Said, run_on
 from imagebuilder.fleet.state import NodeState
 from imagebuilder.fleet.status import observe
@@ -27,6 +31,10 @@ BOOT_ID = ("cat", "/proc/sys/kernel/random/boot_id")
 OFF = ("sudo", "-n", "systemctl", "poweroff")
 REBOOT = ("sudo", "-n", "systemctl", "reboot")
 Tell = Callable[[str], None]
+T = TypeVar("T")
+WORK_POLL = 5.0  # seconds between two checks of the work that is left
+# `up` and `restart` let work onto what `down` and `restart` drained, whoever of them was killed.
+REASON = "imagebuilder down or restart"
 
 
 @dataclass(frozen=True)
@@ -70,17 +78,23 @@ class Crew:
         return replace(self, nodes=tuple(node for node in self.nodes if node.name in names))
 
     def states(self, names: Sequence[str]) -> dict[str, NodeState]:
-        wanted = [node for node in self.nodes if node.name in names]
-        return {state.node: state for state in observe(self.tree, wanted)}
+        return {state.node: state for state in observe(self.tree, self.only(names).nodes)}
 
-    def run(self, names: Sequence[str], command: Sequence[str]) -> dict[str, Said]:
-        wanted = [node for node in self.nodes if node.name in names]
-        return {s.node: s for s in run_on(self.tree, wanted, command, SSH_SECONDS)}
+    def run(self, names: Collection[str], command: Sequence[str]) -> dict[str, Said]:
+        nodes = self.only(names).nodes
+        return {said.node: said for said in run_on(self.tree, nodes, command, SSH_SECONDS)}
+
+    def order(self, names: Collection[str], command: Sequence[str]) -> dict[str, str]:
+        """Run a command; tells and returns why nodes did not take it."""
+        refused = refusals(self.run(names, command))
+        for name, why in refused.items():
+            self.tell(f"{name}: {why}")
+        return refused
 
     def switch(
-        self, names: Sequence[str], action: Callable[[PowerDriver], object]
-    ) -> dict[str, object]:
-        return switch_all({name: self.drivers[name] for name in names}, action)
+        self, names: Sequence[str], action: Callable[[PowerDriver], T]
+    ) -> dict[str, T | ImagebuilderError]:
+        return try_each({name: self.drivers[name] for name in names}, action)
 
 
 def power_up(crew: Crew, seconds: float) -> list[NodeOutcome]:
@@ -109,20 +123,13 @@ def power_down(crew: Crew, seconds: float, *, force: bool) -> list[NodeOutcome]:
     """
     states = crew.states(crew.names)
     up = [name for name, state in states.items() if state.ready]
-    refused = refusals(crew.run(up, OFF))
-    for name, why in refused.items():
-        crew.tell(f"{name}: {why}")
+    refused = crew.order(up, OFF)
     blind = find_blind(crew, [name for name in crew.names if name not in up])
     hopeful = [name for name in crew.names if name not in blind]
     found = blind | await_nodes(crew, hopeful, seconds, is_off)
     left = [name for name, outcome in found.items() if not outcome.done]
     if force and left:
-        cut = crew.switch(left, lambda driver: driver.off())
-        failed = {
-            name: missed(name, explain_failure(result))
-            for name, result in cut.items()
-            if isinstance(result, ImagebuilderError)
-        }
+        failed = failures(crew.switch(left, lambda driver: driver.off()))
         cut_off = [name for name in left if name not in failed]
         found |= failed | await_nodes(crew, cut_off, seconds, is_off)
     return in_order(crew, with_reasons(found, refused))
@@ -141,10 +148,7 @@ def restart(crew: Crew, seconds: float, *, force: bool) -> list[NodeOutcome]:
     With `force`, a node that does not answer to ssh has its power cut and switched on again.
     """
     before = boot_ids(crew, crew.names)
-    alive = sorted(before)
-    refused = refusals(crew.run(alive, REBOOT))
-    for name, why in refused.items():
-        crew.tell(f"{name}: {why}")
+    refused = crew.order(before, REBOOT)
     dead = [name for name in crew.names if name not in before]
     untouched = "does not answer to ssh, so it was not touched; --force cuts its power"
     outcomes = cycle(crew, dead) if force else {name: missed(name, untouched) for name in dead}
@@ -168,7 +172,11 @@ def cycle(crew: Crew, names: Sequence[str]) -> dict[str, NodeOutcome]:
         await_off(driver)
         driver.on()
 
-    results = crew.switch(names, off_and_on)
+    return failures(crew.switch(names, off_and_on))
+
+
+def failures(results: Mapping[str, object]) -> dict[str, NodeOutcome]:
+    """The outcomes of nodes that could not be switched."""
     return {
         name: missed(name, explain_failure(result))
         for name, result in results.items()
@@ -280,3 +288,80 @@ def with_reasons(
 
 def in_order(crew: Crew, outcomes: Mapping[str, NodeOutcome]) -> list[NodeOutcome]:
     return [outcomes[name] for name in crew.names]
+
+
+Act = Callable[[Crew], list[NodeOutcome]]
+
+
+@dataclass(frozen=True)
+class Draining:
+    """Whom to ask that no work begins on nodes, and the seconds that work may take to end."""
+
+    drainer: Drainer
+    seconds: float
+
+
+def act_drained(
+    crew: Crew, draining: Draining, act: Act, *, force: bool, back: bool
+) -> list[NodeOutcome]:
+    """Do `act` to nodes as nothing runs on them any more; one whose work goes on is left alone.
+
+    Nodes that do not answer to ssh are drained only if `force` is going to touch them.  With
+    `back`, work is let onto those that are done; the others stay drained.
+    """
+    ready = [name for name, state in crew.states(crew.names).items() if state.ready]
+    waiting = crew.names if force else ready
+    free = [name for name in crew.names if name not in waiting]
+    outcomes: dict[str, NodeOutcome] = {}
+    said: dict[str, str] = {}
+    deadline = time.monotonic() + draining.seconds
+    try:
+        while waiting or free:
+            work = draining.drainer.drain(waiting, REASON) if waiting else {}
+            free += [name for name in waiting if not work[name]]
+            waiting = [name for name in waiting if work[name]]
+            if free:
+                outcomes |= {o.node: o for o in act_once(crew, free, draining, act, back=back)}
+                free = []
+                continue
+            tell_work(crew, work, said)
+            said = work
+            if time.monotonic() > deadline:
+                break
+            time.sleep(WORK_POLL)
+    finally:
+        let_work_onto(crew, draining, waiting)
+    late = {name: missed(name, f"was not touched: {said[name]}") for name in waiting}
+    return in_order(crew, outcomes | late)
+
+
+def act_once(
+    crew: Crew, names: Sequence[str], draining: Draining, act: Act, *, back: bool
+) -> list[NodeOutcome]:
+    """Do it to these nodes, which are drained, and say which of them stay so."""
+    outcomes = act(crew.only(names))
+    ready = {o.node for o in outcomes if back and o.done}
+    let_work_onto(crew, draining, sorted(ready))
+    return [o if o.done else stays_drained(o) for o in outcomes]
+
+
+def stays_drained(outcome: NodeOutcome) -> NodeOutcome:
+    return replace(outcome, words=f"{outcome.words}; if it was drained, `up` lets work onto it")
+
+
+def let_work_onto(crew: Crew, draining: Draining, names: Iterable[str]) -> None:
+    """Let work onto those that we drained; what is wrong with that is told."""
+    try:
+        draining.drainer.resume([*names], REASON)
+    except ImagebuilderError as error:
+        crew.tell(f"{error}")
+
+
+def tell_work(crew: Crew, work: Mapping[str, str], said: Mapping[str, str]) -> None:
+    """Tell of work that goes on, once for all nodes of which the same is said."""
+    fresh: dict[str, list[str]] = {}
+    for name, what in work.items():
+        if what and said.get(name) != what:
+            fresh.setdefault(what, []).append(name)
+    for what, names in fresh.items():
+        crew.tell(f"{fold(names)}: waiting for its work to end: {what}")

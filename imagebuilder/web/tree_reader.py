@@ -15,7 +15,7 @@ from typing import Protocol
 from imagebuilder.errors import InputError, RootError
 from imagebuilder.explain import DaemonLines, read_logs
 from imagebuilder.fleet.addresses import last_seen
-from imagebuilder.fleet.silence import find_warnings
+from imagebuilder.fleet.overview import find_warnings
 from imagebuilder.nodes.evidence.seen import Seen, newest_first
 from imagebuilder.nodes.evidence.usage import Usage, peek_reports
 from imagebuilder.nodes.types import Node

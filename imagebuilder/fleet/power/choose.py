@@ -10,9 +10,7 @@ from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.files import read_plain
-from imagebuilder.fleet.power.command import CommandPower
-from imagebuilder.fleet.power.ipmi import Ipmi
-from imagebuilder.fleet.power.powerman import Powerman
+from imagebuilder.fleet.power.programs import CommandPower, Ipmi, Powerman
 from imagebuilder.fleet.power.protocol import Credentials, PowerDriver
 from imagebuilder.fleet.power.redfish import Redfish
 from imagebuilder.fleet.power.wol import WakeOnLan

@@ -82,7 +82,7 @@ def make_message(live: LiveRollout, kind: str) -> Message:
         why = f": {rollout.why}" if rollout.why else ""
         more = f" ({reasons[0]})" if len(reasons) == 1 else ""
         words = f"{WORDS.get(rollout.status, rollout.status.value)}{why}{more}"
-    text = f"roll-out of {rollout.release} to {count_nodes(rollout)} {words}"
+    text = f"roll-out of {rollout.release} to {format_count(len(rollout.nodes), 'node')} {words}"
     details = f"{render_rollout(live)}\n"
     return Message(Topic.ROLLOUT, (kind,), one_line(text), details, describe(live))
 
@@ -90,10 +90,6 @@ def make_message(live: LiveRollout, kind: str) -> Message:
 def count_stages(rollout: Rollout) -> dict[str, int]:
     stages = Counter(node.stage for node in rollout.nodes)
     return {stage.value: stages[stage] for stage in RolloutStage if stages[stage]}
-
-
-def count_nodes(rollout: Rollout) -> str:
-    return format_count(len(rollout.nodes), "node")
 
 
 def describe(live: LiveRollout) -> dict[str, Json]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from imagebuilder.fleet.rollout.due import wanted_pins
+from imagebuilder.fleet.rollout.machine import wanted_pins
 from imagebuilder.fleet.rollout.types import Rollout
 from imagebuilder.nodes.edit import NodeEdit, set_nodes
 from imagebuilder.nodes.types import Nodes

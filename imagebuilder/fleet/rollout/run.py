@@ -16,14 +16,15 @@ from imagebuilder.errors import Fault, ImagebuilderError
 from imagebuilder.fleet.addresses import find_addresses
 from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.power.choose import choose_drivers
-from imagebuilder.fleet.rollout.due import find_due, wanted_pins
 from imagebuilder.fleet.rollout.journal import obey, runner, save_rollout
 from imagebuilder.fleet.rollout.machine import (
     advance,
+    find_due,
     in_flight,
     out_of_window,
     restart_stages,
     shifted,
+    wanted_pins,
     watched,
 )
 from imagebuilder.fleet.rollout.message import TellRollout, report_interruption, tell_nobody

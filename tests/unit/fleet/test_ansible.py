@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.fleet.ansible import host_vars
-from imagebuilder.fleet.configure import configure_nodes
+from imagebuilder.fleet.ansible import configure_nodes, host_vars
 from imagebuilder.nodes.types import Node
 from imagebuilder.process import run
 from imagebuilder.tree import Tree

@@ -10,10 +10,18 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError
-from imagebuilder.fleet import drained
-from imagebuilder.fleet.drained import REASON, Draining, act_drained
+from imagebuilder.fleet import verbs
 from imagebuilder.fleet.state import Condition, NodeState
-from imagebuilder.fleet.verbs import Crew, NodeOutcome, done, missed, power_down
+from imagebuilder.fleet.verbs import (
+    REASON,
+    Crew,
+    Draining,
+    NodeOutcome,
+    act_drained,
+    done,
+    missed,
+    power_down,
+)
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import make_tree
 
@@ -66,7 +74,7 @@ def heard() -> list[str]:
 
 @pytest.fixture
 def crew(tmp_path: Path, heard: list[str], monkeypatch: pytest.MonkeyPatch) -> FakeCrew:
-    monkeypatch.setattr(drained, "POLL", 0.01)
+    monkeypatch.setattr(verbs, "WORK_POLL", 0.01)
     nodes = tuple(Node(name, ("52:54:00:00:00:01",), "gpu") for name in NAMES)
     return FakeCrew(make_tree(tmp_path / "tree"), nodes, {}, heard.append)
 

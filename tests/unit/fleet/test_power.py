@@ -10,13 +10,11 @@ import pytest
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.fleet import limited
+from imagebuilder.fleet.limited import try_each
 from imagebuilder.fleet.power.choose import choose_drivers, load_credentials
-from imagebuilder.fleet.power.command import CommandPower
-from imagebuilder.fleet.power.ipmi import Ipmi
-from imagebuilder.fleet.power.powerman import Powerman
+from imagebuilder.fleet.power.programs import CommandPower, Ipmi, Powerman
 from imagebuilder.fleet.power.protocol import Credentials, PowerError
 from imagebuilder.fleet.power.redfish import Redfish
-from imagebuilder.fleet.power.switch import switch_all
 from imagebuilder.fleet.power.wol import WakeOnLan, find_interface, magic_packet
 from imagebuilder.nodes.types import Node, Power
 
@@ -241,6 +239,6 @@ def test_the_interface_to_a_node(
 def test_one_that_fails_delays_and_stops_nobody() -> None:
     good = CommandPower("a", ("true",), (), ())
     bad = CommandPower("b", ("false",), (), ())
-    found = switch_all({"b": bad, "a": good}, lambda driver: driver.on())
+    found = try_each({"b": bad, "a": good}, lambda driver: driver.on())
     assert found["a"] is None
     assert isinstance(found["b"], WorkError)

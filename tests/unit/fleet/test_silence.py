@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.decode import encode_box
-from imagebuilder.fleet.overview import overview
-from imagebuilder.fleet.silence import SILENT, find_warnings
+from imagebuilder.fleet.overview import SILENT, find_warnings, overview
 from imagebuilder.nodes.config import NodeConfig
 from imagebuilder.nodes.evidence.boots import NodeBoots, write_boots
 from imagebuilder.nodes.evidence.seen import Seen, write_seen

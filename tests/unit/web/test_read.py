@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.fleet.silence import SILENT
+from imagebuilder.fleet.overview import SILENT
 from imagebuilder.fleet.state import Condition
 from imagebuilder.nodes.evidence.boots import NodeBoots, write_boots
 from imagebuilder.tree import Tree
