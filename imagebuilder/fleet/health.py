@@ -2,7 +2,7 @@
 """What nodes say of their own health: their last report to the boot server, or asked over ssh.
 
 A node's program writes the verdict and reports it, signed with the secret of its boot
-(overlays/compute-node/files/usr/lib/imagebuilder/health, nodes/evidence/health_report.py).
+(overlays/compute-node/files/usr/lib/imagebuilder/health, nodes/evidence/health.py).
 Reports cost nothing to look at, which is enough to watch nodes.  Before something is done to a node
 it is asked: its host key is known, and the answer is of now.  Silence, damage and age are no
 verdict: the node is UNKNOWN, with words that say why.
@@ -23,8 +23,7 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.fleet.ssh import Said, run_on
 from imagebuilder.fleet.state import AHEAD, format_ahead
-from imagebuilder.nodes.evidence.readings import LIMITS, parse_readings
-from imagebuilder.nodes.evidence.seen import AnyText, Seen
+from imagebuilder.nodes.evidence.seen import LIMITS, AnyText, Seen, parse_readings
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
 from imagebuilder.ui import format_age
@@ -63,7 +62,7 @@ class Health:
     `at` is when it was made, by this host's clock; None if there is none.  `release` is the
     PROFILE@VERSION that runs and `boot_id` the kernel's id of that boot (random(4)); both are empty
     if the node did not say.  `source` is `ssh` or `report`; only a
-    report has `readings` (nodes/evidence/readings.py).
+    report has `readings` (nodes/evidence/seen.py).
     """
 
     node: str

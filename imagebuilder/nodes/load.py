@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load nodes.yaml, or report all its faults at once."""
+"""Load nodes.yaml, or report all its faults at once; again only when it changed."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,8 @@ NO_NODES = "no nodes yet"
 SETTLED, GAP, READS = 1.0, 0.01, 100
 NONE_ON_PURPOSE = "restore it, or write `nodes: {}` if there are to be no nodes"
 ADD_ONE = "run imagebuilder nodes add NAME --mac MAC --profile PROFILE"
+Stamp = tuple[tuple[str, int, int, int], ...]
+FAULTY_S = 15.0  # how long faults are believed: that of a disk or of rights goes without a change
 
 
 def load_nodes(tree: Tree) -> Nodes:
@@ -205,3 +207,36 @@ def find_missing(
             more = f" (and {format_count(len(others), 'more node')})" if others else ""
             path = ("nodes", first, problem.key)
             yield document.fault(path, problem.what + more, problem.hint)
+
+
+class WatchedNodes:
+    """The nodes of a tree; the file is read again when it changed, and a while after a fault."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self._nodes: tuple[Stamp | None, Nodes, tuple[Fault, ...]] = (None, Nodes(), ())
+        self._read = 0.0
+
+    def load(self) -> tuple[Nodes, tuple[Fault, ...]]:
+        """The nodes; while nodes.yaml has faults, those of before and the faults."""
+        stamp = stamp_of([self.tree.nodes_file])
+        before, nodes, faults = self._nodes
+        if stamp != before or (faults and time.monotonic() - self._read > FAULTY_S):
+            try:
+                nodes, faults = load_nodes(self.tree), ()
+            except InputError as error:
+                faults = error.faults
+            self._nodes, self._read = (stamp, nodes, faults), time.monotonic()
+        return nodes, faults
+
+
+def stamp_of(paths: Iterable[Path]) -> Stamp:
+    """Inode, time and size of what there is."""
+    found = []
+    for path in paths:
+        try:
+            state = path.stat()
+        except OSError:
+            continue
+        found.append((path.name, state.st_ino, state.st_mtime_ns, state.st_size))
+    return tuple(found)

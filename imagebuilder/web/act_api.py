@@ -16,7 +16,7 @@ from imagebuilder.decode import parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.locks import is_locked
-from imagebuilder.nodes.watched import stamp_of
+from imagebuilder.nodes.load import stamp_of
 from imagebuilder.untrusted import clean_lines
 from imagebuilder.web.act_client import order_words
 from imagebuilder.web.act_pages import (

@@ -27,8 +27,8 @@ from imagebuilder.fleet.status import find_states
 from imagebuilder.folders import matching
 from imagebuilder.nightly.history import FoundRuns, find_ids, read_runs
 from imagebuilder.nodes.evidence.usage import read_usage
+from imagebuilder.nodes.load import Stamp, stamp_of
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.nodes.watched import Stamp, stamp_of
 from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.recipe.cards import Cards
 from imagebuilder.serve.interface import Network
@@ -71,7 +71,7 @@ class FleetRow:
 
     @property
     def readings(self) -> Mapping[str, int]:
-        """What it measured of itself (nodes/evidence/readings.py)."""
+        """What it measured of itself (nodes/evidence/seen.py)."""
         return self.view.health.readings if self.view.health else {}
 
     @property

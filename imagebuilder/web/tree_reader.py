@@ -18,8 +18,8 @@ from imagebuilder.fleet.addresses import last_seen
 from imagebuilder.fleet.overview import find_warnings
 from imagebuilder.nodes.evidence.seen import Seen, newest_first
 from imagebuilder.nodes.evidence.usage import Usage, peek_reports
+from imagebuilder.nodes.load import WatchedNodes
 from imagebuilder.nodes.types import Node
-from imagebuilder.nodes.watched import WatchedNodes
 from imagebuilder.publish.listing import ListedRelease, list_releases
 from imagebuilder.rights import check_enterable
 from imagebuilder.tree import Tree

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
-from imagebuilder.nodes.watched import Stamp
+from imagebuilder.nodes.load import Stamp
 from imagebuilder.web.notify import FleetReporter
 from imagebuilder.web.snapshot import SnapshotMaker, WebSnapshot
 from imagebuilder.web.stream import Broker

@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.fleet.health import Verdict, reported_health
-from imagebuilder.nodes.evidence.health_history import KEPT, read_history
-from imagebuilder.nodes.evidence.health_report import LINE, sign
-from imagebuilder.nodes.evidence.readings import LIMITS
-from imagebuilder.nodes.evidence.seen import HealthReport, read_seen
+from imagebuilder.nodes.evidence.health import KEPT, LINE, read_history, sign
+from imagebuilder.nodes.evidence.seen import LIMITS, HealthReport, read_seen
 from imagebuilder.nodes.evidence.usage import FEW_REPORTS, find_usage, note_reports
 from imagebuilder.recipe.rules import NAME
 from imagebuilder.tree import ReleaseName, Tree, make_tree

@@ -14,10 +14,9 @@ from imagebuilder.errors import InputError
 from imagebuilder.nodes import load as nodes_load
 from imagebuilder.nodes.check import address_problem, mac_problem, name_problem, word_problem
 from imagebuilder.nodes.files import update_nodes
-from imagebuilder.nodes.load import FileState, load_nodes
+from imagebuilder.nodes.load import FAULTY_S, FileState, WatchedNodes, load_nodes
 from imagebuilder.nodes.scripts import node_words
 from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes, Power
-from imagebuilder.nodes.watched import FAULTY_S, WatchedNodes
 from imagebuilder.tree import HYPHENED, Tree, make_tree
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 

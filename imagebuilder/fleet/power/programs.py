@@ -15,8 +15,9 @@ IPMI_HINT = "is the address right, is IPMI over LAN enabled, are user and passwo
 
 @dataclass(frozen=True)
 class CommandPower:
-    """Command lines, such as for a smart plug; `{node}` in a word is the node's name.  `state` prints
-    `on` or `off`.
+    """Command lines, such as for a smart plug; `{node}` in a word is the node's name.
+
+    `state` prints `on` or `off`.
     """
 
     node: str

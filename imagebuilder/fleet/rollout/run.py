@@ -42,9 +42,9 @@ from imagebuilder.fleet.select import fold
 from imagebuilder.fleet.ssh import run_on
 from imagebuilder.fleet.verbs import BOOT_ID, REBOOT, Crew, cycle, refusals
 from imagebuilder.nodes.evidence.boots import forget_tries
+from imagebuilder.nodes.load import WatchedNodes
 from imagebuilder.nodes.references import find_version
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.nodes.watched import WatchedNodes
 from imagebuilder.process import paste
 from imagebuilder.publish.channel.move import promote
 from imagebuilder.tree import STABLE, Tree

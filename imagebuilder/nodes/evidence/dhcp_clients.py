@@ -13,11 +13,7 @@ from typing import Annotated
 
 from imagebuilder.decode import JsonFile, ZonedTime
 from imagebuilder.files import place_file
-from imagebuilder.nodes.evidence.seen import (
-    AnyText,
-    find_file,
-    matching,
-)
+from imagebuilder.nodes.evidence.seen import AnyText, find_file, matching
 from imagebuilder.tree import MAC, Tree
 
 MOST = 256

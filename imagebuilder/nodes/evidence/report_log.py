@@ -2,7 +2,7 @@
 """serve/reports.log: the web server's log of reports and tickets, read in bounded pieces.
 
     {"time":"...","address":"...","uri":"/report/TICKET/GIVEN/PROFILE/VERSION?stage=...","agent":"..."}
-    {"time":"...","address":"...","uri":"/report/health?...","agent":"..."}  (health_report.py)
+    {"time":"...","address":"...","uri":"/report/health?...","agent":"..."}  (health.py)
     {"time":"...","address":"...","uri":"/nodes/MAC/boot.ipxe","ticket":"..."}
 
 Time and address come from the web server; the rest of a report is not trusted.
@@ -81,7 +81,7 @@ def read_piece(log: Path, mark: LogMark) -> tuple[list[bytes], LogMark]:
     """
     if mark.inode in (0, inode_of(old := old_log(log))) and old.exists():
         lines, behind = read_file(old, mark)
-        if behind != mark or not has_bytes(log) or not is_settled(old):
+        if behind != mark or not size_of(log) or not is_settled(old):
             return lines, behind
     return read_file(log, mark)
 
@@ -120,12 +120,12 @@ def inode_of(path: Path) -> int:
         return -1
 
 
-def has_bytes(path: Path) -> bool:
-    """Whether anything was written to a file."""
+def size_of(path: Path) -> int:
+    """The size of a file; 0 if it does not exist."""
     try:
-        return path.stat().st_size > 0
+        return path.stat().st_size
     except FileNotFoundError:
-        return False
+        return 0
 
 
 def is_settled(path: Path) -> bool:

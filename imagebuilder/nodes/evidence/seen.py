@@ -12,7 +12,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -25,7 +25,6 @@ from imagebuilder.decode import JsonFile, ZonedTime, parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.files import write_file
-from imagebuilder.nodes.evidence.readings import READINGS
 from imagebuilder.tree import MAC, NAME, ReleaseName, Tree
 from imagebuilder.untrusted import fit
 
@@ -34,6 +33,19 @@ T = TypeVar("T")
 NO_CARDS = "none"
 PCI = re.compile(rf"[0-9a-f]{{4}}:[0-9a-f]{{4}}(?:,[0-9a-f]{{4}}:[0-9a-f]{{4}})*|{NO_CARDS}")
 MOST_BYTES = 4096  # of one record
+# What a node may measure in its health check (`card-celsius:67,memory-used:...`), and impossible
+# values: degrees, bytes, percent of the usual value in this boot.
+LIMITS = {
+    "processor-celsius": 1000,
+    "card-celsius": 1000,
+    "memory-used": 10**13,
+    "memory-size": 10**13,
+    "card-memory-used": 10**13,
+    "card-memory-size": 10**13,
+    "speed": 1000,
+}
+READING = r"[a-z-]{1,24}:[0-9]{1,15}"
+READINGS = rf"{READING}(?:,{READING}){{0,15}}"
 
 
 def matching(pattern: str) -> AfterValidator:
@@ -52,7 +64,7 @@ AnyText = Annotated[str, AfterValidator(fit)]
 
 @dataclass(frozen=True)
 class HealthReport:
-    """The last health report of a node in this boot (health_report.py).
+    """The last health report of a node in this boot (health.py).
 
     `at` is when the web server got it, by its own clock.  `uptime` is seconds since the boot, which
     distinguishes reports from their copies.
@@ -217,3 +229,14 @@ def read_bounded(path: Path, most: int) -> bytes | None:
     if len(content) > most:
         raise DamagedRecordError("is too large")
     return content
+
+
+def parse_readings(text: str) -> Mapping[str, int]:
+    """The values by name; text that matches READINGS always fits into a record."""
+    said = (word.partition(":") for word in text.split(",") if word)
+    found = {name: int(number) for name, _, number in said}
+    return {name: found[name] for name in LIMITS if name in found and found[name] < LIMITS[name]}
+
+
+def render_readings(values: Mapping[str, int]) -> str:
+    return ",".join(f"{name}:{value}" for name, value in values.items())

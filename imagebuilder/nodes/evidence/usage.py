@@ -15,14 +15,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.config import read_served
 from imagebuilder.nodes.evidence.boots import NodeBoots, read_boots, write_boots
-from imagebuilder.nodes.evidence.health_history import note_health
-from imagebuilder.nodes.evidence.health_report import parse_health_report
+from imagebuilder.nodes.evidence.health import note_health, parse_health_report
 from imagebuilder.nodes.evidence.records import Doubt, read_evidence
 from imagebuilder.nodes.evidence.report_log import (
     LINE,
@@ -35,6 +33,7 @@ from imagebuilder.nodes.evidence.report_log import (
     parse_time,
     read_mark,
     read_piece,
+    size_of,
     write_mark,
 )
 from imagebuilder.nodes.evidence.seen import DamagedRecordError, Seen, merge, read_seen, write_seen
@@ -229,14 +228,6 @@ def peek_reports(tree: Tree, nodes: Nodes) -> dict[str, Seen]:
             batch.take(line)
         mark = behind
     return batch.verified
-
-
-def size_of(path: Path) -> int:
-    """The size of a file; 0 if it does not exist."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def find_nodes(tree: Tree) -> Nodes | None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The health report of a node to the boot server, as a line of the log of reports.
+"""The health of a node as it reports it to the boot server, and the last changes of it.
+
+A line of the log of reports:
 
     /report/health?node=MAC&release=PROFILE@VERSION&boot=ID&uptime=SECONDS&verdict=...&words=...
                    [&readings=...]&sign=
@@ -8,6 +10,10 @@
 key (tickets.py), so it comes from the node, and from this boot.  The uptime only grows in a boot:
 a copy of an older report is refused.  The clock of the node is not used.  Its program is
 overlays/compute-node/files/usr/lib/imagebuilder/health.
+
+TREE/health/NODE.json has the changes.  It is written when a report is read (usage.py), and only
+after a change: another verdict, other words, another boot.  Numbers in the words change with every
+measurement and do not count.
 """
 
 from __future__ import annotations
@@ -17,10 +23,17 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from imagebuilder.nodes.evidence.readings import READINGS, parse_readings, render_readings
-from imagebuilder.nodes.evidence.seen import HealthReport
+from imagebuilder.decode import JsonFile
+from imagebuilder.files import make_folder, write_file
+from imagebuilder.nodes.evidence.seen import (
+    READINGS,
+    HealthReport,
+    find_file,
+    parse_readings,
+    render_readings,
+)
 from imagebuilder.nodes.evidence.tickets import Tickets
-from imagebuilder.tree import MAC, NAME, ReleaseName
+from imagebuilder.tree import MAC, NAME, ReleaseName, ReleaseText, Tree
 from imagebuilder.untrusted import fit
 
 MOST_WORDS = 600  # bytes of the words as they are sent
@@ -35,6 +48,9 @@ LINE = re.compile(
         rf"(?:&readings=(?P<readings>{READINGS}))?)&sign=(?P<sign>[0-9a-f]{{64}})"
     ).encode()
 )
+KEPT = 50  # changes of a node
+MOST_BYTES = 256 * 1024
+NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -75,3 +91,48 @@ def parse_health_report(uri: bytes, time: str) -> SignedHealth | None:
     )
     release = ReleaseName(found["profile"], found["version"])
     return SignedHealth(match["told"], found["sign"], found["mac"], release, report)
+
+
+@dataclass(frozen=True)
+class HealthChange:
+    """A verdict until the next one, and the running release (PROFILE@VERSION)."""
+
+    release: ReleaseText
+    report: HealthReport
+
+    def is_told_by(self, release: str, report: HealthReport) -> bool:
+        """Whether a report is no change: the same verdict, or a line that is read again."""
+        last = self.report
+        if report.boot_id != last.boot_id:
+            return False
+        if report.uptime <= last.uptime:
+            return True
+        said, before = (NUMBER.sub("#", each.words) for each in (report, last))
+        return (release, report.verdict, said) == (self.release, last.verdict, before)
+
+
+@dataclass(frozen=True)
+class HealthHistory:
+    """The file, the oldest change first."""
+
+    changes: tuple[HealthChange, ...] = ()
+
+
+HISTORY = JsonFile(HealthHistory, 1, "the next change of the node's health creates another")
+
+
+def read_history(tree: Tree, node: str) -> tuple[HealthChange, ...]:
+    """The changes of a node, the oldest first; none if the file is damaged."""
+    found = find_file(tree.health(node), HISTORY, MOST_BYTES)
+    return found.changes if found else ()
+
+
+def note_health(tree: Tree, node: str, release: ReleaseName, report: HealthReport) -> None:
+    """Record a report if it is a change.  The caller holds the lock of reports."""
+    known = read_history(tree, node)
+    if known and known[-1].is_told_by(str(release), report):
+        return
+    path = tree.health(node)
+    make_folder(path.parent)
+    changes = (*known, HealthChange(str(release), report))[-KEPT:]
+    write_file(path, HISTORY.render(HealthHistory(changes)).encode())
