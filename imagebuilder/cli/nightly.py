@@ -89,8 +89,12 @@ def nightly(
     Example: imagebuilder nightly --promote --commit
     """
     from imagebuilder.nightly.install import uninstall_nightly
-    from imagebuilder.nightly.profiles import choose_profiles
-    from imagebuilder.nightly.site import find_report_folder, find_rollout_wish, load_nightly
+    from imagebuilder.nightly.site import (
+        choose_profiles,
+        find_report_folder,
+        find_rollout_wish,
+        load_nightly,
+    )
     from imagebuilder.nightly.types import NightlyOptions
 
     common: Context = context.obj
@@ -192,8 +196,8 @@ def words_of(
 
 def show(run: NightlyRun, folder: Path, json: bool) -> None:
     """Print a run; exits with 1 if it failed."""
+    from imagebuilder.nightly.message import render_lines
     from imagebuilder.nightly.save import INDEX
-    from imagebuilder.nightly.terminal import render_lines
     from imagebuilder.nightly.types import NIGHTLY_RUN
 
     if json:

@@ -1,22 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describe a nightly run: its headline, the text of a mail, and JSON for programs."""
+"""Describe a nightly run: its headline, the text of a mail, lines for a terminal, and JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
+from imagebuilder.nightly.faults import in_a_line
 from imagebuilder.nightly.types import Ending, NightlyRun, ProfileRun
 from imagebuilder.notify.types import one_line
-from imagebuilder.ui import format_count, format_duration, format_size, format_time
+from imagebuilder.ui import (
+    GREEN,
+    RED,
+    format_count,
+    format_duration,
+    format_size,
+    format_time,
+    paint,
+    table,
+)
 from imagebuilder.untrusted import clean_lines
 
 NAMED = 3  # failed profiles that a headline names; it counts the others
 LISTED = 40  # packages that a message lists
+HEADERS = ("profile", "ending", "from", "to", "packages", "published", "time")
+SHADES = {Ending.FAILED: RED, Ending.UNCHANGED: "", Ending.FRESH: GREEN, Ending.PROMOTED: GREEN}
 
 
 def headline(run: NightlyRun) -> str:
@@ -42,14 +54,6 @@ def headline(run: NightlyRun) -> str:
 def start_of(run: NightlyRun) -> str:
     """The start of a run: `2026-11-22 02:41 UTC`."""
     return format_time(run.started)
-
-
-def security_changes(run: NightlyRun) -> dict[str, tuple[PackageChange, ...]]:
-    found = {
-        done.profile: tuple(change for change in done.changes if change.security)
-        for done in run.profiles
-    }
-    return {profile: changes for profile, changes in found.items() if changes}
 
 
 def render_message(run: NightlyRun, page: Path) -> str:
@@ -111,7 +115,7 @@ def done_lines(done: ProfileRun) -> Iterator[str]:
 
 def security_lines(run: NightlyRun) -> Iterator[str]:
     """The packages from security pockets, each once."""
-    every = {str(c): c for changes in security_changes(run).values() for c in changes}
+    every = {str(c): c for done in run.profiles for c in done.changes if c.security}
     if not every:
         return
     yield from ("", f"From security pockets ({len(every)}):")
@@ -152,3 +156,53 @@ def profile_json(done: ProfileRun) -> Json:
         "security": sum(change.security for change in done.changes),
         "published": done.published,
     }
+
+
+def render_lines(run: NightlyRun, page: Path, *, colour: bool) -> str:
+    """For a terminal: a line per profile, and what needs attention; `page` is the report."""
+    lines = table([row_of(profile) for profile in run.profiles], HEADERS).splitlines()
+    shown = [lines[0], *(
+        paint(line, SHADES[profile.ending] if colour else "")
+        for line, profile in zip(lines[1:], run.profiles, strict=True)
+    )] if lines else ["no profiles"]  # fmt: skip
+    return "\n".join([*shown, *remarks(run), f"report: {page}"])
+
+
+def row_of(profile: ProfileRun) -> tuple[str, ...]:
+    ending = f"FAILED in {profile.stage}" if profile.failed else str(profile.ending)
+    same = profile.version == profile.previous
+    return (
+        profile.profile,
+        ending,
+        "" if same else profile.previous or "nothing",
+        profile.version or "-",
+        render_count(profile.changes),
+        format_size(profile.published) if profile.published else "-",
+        format_duration(sum(profile.seconds.values())),
+    )
+
+
+def render_count(changes: Sequence[PackageChange]) -> str:
+    """`5, 2 security`."""
+    security = sum(change.security for change in changes)
+    return f"{len(changes)}, {security} security" if security else str(len(changes) or "-")
+
+
+def remarks(run: NightlyRun) -> Iterator[str]:
+    """What needs attention, and what changed on the disk and in the checkout."""
+    for profile in run.profiles:
+        if profile.fault:
+            yield f"{profile.profile}: {in_a_line(profile.fault)}"
+            yield from (f"  hint: {line}" for line in profile.fault.hint.splitlines()[:1])
+    if run.profiles and all(p.ending is Ending.UNCHANGED for p in run.profiles):
+        yield f"nothing changed upstream or in the recipes: {format_duration(run.seconds)}"
+    if gone := [*run.pruned.releases, *run.pruned.images]:
+        yield f"removed {counted(run)}, freed {format_size(run.pruned.freed)}"
+        yield from (f"  {name}" for name in dict.fromkeys(gone))
+    if run.committed:
+        yield f"committed the locks: {run.committed}"
+
+
+def counted(run: NightlyRun) -> str:
+    amounts = ((len(run.pruned.releases), "release"), (len(run.pruned.images), "image"))
+    return " and ".join(format_count(n, noun) for n, noun in amounts if n)

@@ -127,6 +127,10 @@ def add_words(made: Environment) -> None:
     }
 
 
+def render(template: str, **values: object) -> str:
+    return environment().get_template(template).render(**values)
+
+
 def page_of(id: str) -> str:  # noqa: A002
     return f"{id}.html"
 
@@ -148,19 +152,16 @@ def render_run_page(
         show_card(find_cell(run, done.profile, running=running), done, logs, boots)
         for done in run.profiles
     ]
-    return (
-        environment()
-        .get_template("run.html.j2")
-        .render(
-            run=run,
-            title=start_of(run),
-            state=state(run, running=running),
-            tone=tone(run, running=running),
-            running=running,
-            cells=[find_cell(run, name, running=running) for name in profiles_of([run])],
-            cards=cards,
-            tiles=[*tiles(run), Tile("freed", format_size(run.pruned.freed))],
-        )
+    return render(
+        "run.html.j2",
+        run=run,
+        title=start_of(run),
+        state=state(run, running=running),
+        tone=tone(run, running=running),
+        running=running,
+        cells=[find_cell(run, name, running=running) for name in profiles_of([run])],
+        cards=cards,
+        tiles=[*tiles(run), Tile("freed", format_size(run.pruned.freed))],
     )
 
 
@@ -173,30 +174,25 @@ def render_index(
     """
     newest = runs[0]
     records = find_records(runs, running=running)
-    return (
-        environment()
-        .get_template("index.html.j2")
-        .render(
-            run=newest,
-            runs=runs,
-            state=state(newest, running=running),
-            tone=tone(newest, running=running),
-            running=running,
-            rows=[show_row(record) for record in records],
-            records=records,
-            faults=faults,
-            months={month: month_page_of(month) for month in months},
-            tiles=[*tiles(newest), Tile("runs without a failure", str(quiet_runs(runs)))],
-        )
+    return render(
+        "index.html.j2",
+        run=newest,
+        runs=runs,
+        state=state(newest, running=running),
+        tone=tone(newest, running=running),
+        running=running,
+        rows=[show_row(record) for record in records],
+        records=records,
+        faults=faults,
+        months={month: month_page_of(month) for month in months},
+        tiles=[*tiles(newest), Tile("runs without a failure", str(quiet_runs(runs)))],
     )
 
 
 def render_month(month: str, runs: Sequence[NightlyRun]) -> str:
     """The runs of a month, newest first; all of them are over."""
     records = find_records(runs, running=False)
-    return (
-        environment().get_template("month.html.j2").render(month=month, runs=runs, records=records)
-    )
+    return render("month.html.j2", month=month, runs=runs, records=records)
 
 
 def state(run: NightlyRun, *, running: bool) -> str:

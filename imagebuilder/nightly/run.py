@@ -20,7 +20,13 @@ from imagebuilder.log import APPEND
 from imagebuilder.nightly.clock import clock_warnings
 from imagebuilder.nightly.commit import commit_locks
 from imagebuilder.nightly.context import Attempt, Boot, Nightly
-from imagebuilder.nightly.exclusive import single_run, sweep_leftovers
+from imagebuilder.nightly.exclusive import (
+    find_killed,
+    find_untold,
+    render_untold,
+    single_run,
+    sweep_leftovers,
+)
 from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
 from imagebuilder.nightly.history import (
     RUNS_FOLDER,
@@ -28,7 +34,6 @@ from imagebuilder.nightly.history import (
     find_latest,
 )
 from imagebuilder.nightly.profile import run_profile
-from imagebuilder.nightly.resume import find_killed, find_untold, render_untold
 from imagebuilder.nightly.retry import find_waits, merged
 from imagebuilder.nightly.rollout import roll_out
 from imagebuilder.nightly.save import save_run

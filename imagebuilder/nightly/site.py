@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of nightly runs in the site file: its key `nightly`."""
+"""Which profiles a nightly run has, and its options in the site file: the key `nightly`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
@@ -15,6 +16,7 @@ from imagebuilder.nightly.types import NightlyRollout
 from imagebuilder.notify.receivers import in_home
 from imagebuilder.recipe.model_nightly import NightlyModel
 from imagebuilder.recipe.read import load_site
+from imagebuilder.recipe.variant import load_variant
 from imagebuilder.settings import Settings, find_home
 
 REPORT = "nightly"  # default folder, below the state
@@ -60,3 +62,35 @@ def find_rollout_wish(
 def find_report_folder(site: NightlyModel, settings: Settings, env: Mapping[str, str]) -> Path:
     """The default folder of the report and the history."""
     return in_home(site.report, env) if site.report else settings.state / REPORT
+
+
+def choose_profiles(
+    requested: Sequence[str], settings: Settings
+) -> tuple[tuple[str, ...], tuple[Fault, ...]]:
+    """The profiles of a run in order, and why other profiles of the project are left out.
+
+    By default every recipe, and every other profile that has a lock, such as
+    `generic.ubuntu-noble`.  Raises InputError for an unknown name, or if there is no profile.
+    """
+    faults: list[Fault] = []
+    if requested:
+        for profile in requested:
+            load_variant(profile, settings, faults)
+        if faults:
+            raise InputError.of(faults)
+        return tuple(dict.fromkeys(requested)), ()
+    every = settings.find_recipes().items()
+    recipes = [name for name, path in every if path.parent == settings.recipes]
+    locked = sorted(path.stem for path in settings.locks.glob("[!.]*.lock"))
+    others = []
+    for profile in locked:
+        if profile in recipes:
+            continue
+        if load_variant(profile, settings, []) is None:
+            where = os.fspath(settings.lock_file(profile))
+            faults.append(Fault(where, "does not belong to any profile", "remove it"))
+        else:
+            others.append(profile)
+    if not (recipes or others):
+        raise InputError("contains no recipe", where=os.fspath(settings.recipes))
+    return (*recipes, *others), tuple(faults)

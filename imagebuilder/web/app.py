@@ -24,11 +24,13 @@ from imagebuilder.web.history_pages import (
     machines_page,
     nightly_file,
     nightly_page,
+    release_page,
+    releases_page,
+    report_page,
     rollouts_page,
 )
 from imagebuilder.web.metrics import make_metrics_route
 from imagebuilder.web.pages import fleet_page, node_page
-from imagebuilder.web.release_pages import release_page, releases_page, report_page
 from imagebuilder.web.render import MakePage, page_route, show_error
 from imagebuilder.web.site import WebSite
 

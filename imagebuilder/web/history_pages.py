@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of roll-outs, nightly runs, and machines that are nobody's."""
+"""The pages of releases, boot tests, roll-outs, nightly runs, and machines that are nobody's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from starlette.requests import Request
 
+from imagebuilder.errors import InputError
 from imagebuilder.files import read_plain
 from imagebuilder.fleet.rollout.show import (
     PHASES,
@@ -21,10 +22,16 @@ from imagebuilder.fleet.rollout.show import (
 from imagebuilder.fleet.rollout.types import LiveRollout, Rollout, RolloutStage
 from imagebuilder.nightly.history import ID, find_ids, find_records, month_of
 from imagebuilder.nightly.page import month_page_of, quiet_runs, state, tiles, tone
-from imagebuilder.report.page import Tile
-from imagebuilder.web.api import AbsentError
+from imagebuilder.publish.listing import ListedRelease
+from imagebuilder.report.page import Tile, render_page
+from imagebuilder.report.save import load_report, names, read_logs, read_reports
+from imagebuilder.report.types import Report
+from imagebuilder.report.words import headline
+from imagebuilder.web.api import AbsentError, find_listed
+from imagebuilder.web.detail import ReleaseDetail
 from imagebuilder.web.render import show_page
 from imagebuilder.web.site import WebSite
+from imagebuilder.web.snapshot import WebSnapshot
 
 SHOWN = 30  # nightly runs
 # What `nightly` writes for people; nothing else of its folder is shown.
@@ -142,3 +149,68 @@ def machines_page(site: WebSite, request: Request) -> bytes:
     """Machines that asked the boot server and are in no nodes.yaml."""
     del request
     return show_page(site, site.snapshot, "machines.html.j2", here="/machines")
+
+
+@dataclass(frozen=True)
+class ReleaseRow:
+    listed: ListedRelease
+    detail: ReleaseDetail
+
+
+@dataclass(frozen=True)
+class ProfileReleases:
+    """The releases of a profile, the newest first."""
+
+    profile: str
+    rows: tuple[ReleaseRow, ...]
+
+
+@dataclass(frozen=True)
+class ReportRow:
+    report: Report
+    headline: str
+
+
+def find_profiles(snapshot: WebSnapshot) -> list[ProfileReleases]:
+    found: dict[str, list[ReleaseRow]] = {}
+    for listed in snapshot.releases:
+        row = ReleaseRow(listed, snapshot.details[listed.release])
+        found.setdefault(listed.release.profile, []).insert(0, row)
+    return [ProfileReleases(name, tuple(rows)) for name, rows in found.items()]
+
+
+def releases_page(site: WebSite, request: Request) -> bytes:
+    """Every release, by profile."""
+    del request
+    snapshot = site.snapshot
+    profiles = find_profiles(snapshot)
+    return show_page(site, snapshot, "releases.html.j2", here="/releases", profiles=profiles)
+
+
+def release_page(site: WebSite, request: Request) -> bytes:
+    """A release.  Raises AbsentError."""
+    snapshot, listed = site.snapshot, find_listed(site, request)
+    found = read_reports(site.tree.reports(listed.release))
+    return show_page(
+        site,
+        snapshot,
+        "release.html.j2",
+        here="/releases",
+        listed=listed,
+        detail=snapshot.details[listed.release],
+        reports=[ReportRow(report, headline(report)) for report in reversed(found.reports)],
+        faults=found.faults,
+    )
+
+
+def report_page(site: WebSite, request: Request) -> bytes:
+    """The page of a boot test, as `report --html` writes it.  Raises AbsentError."""
+    top = site.tree.reports(find_listed(site, request).release)
+    name = request.path_params["id"]
+    if name not in names(top):
+        raise AbsentError(f"no boot test {name!r} of this release")
+    try:
+        report = load_report(top / name)
+    except InputError as error:
+        raise AbsentError(str(error)) from error
+    return render_page(report, read_logs(top / name)).encode(errors="replace")

@@ -12,7 +12,7 @@ import pytest
 from imagebuilder.cli.work import find_replaced
 from imagebuilder.errors import FullError, InputError
 from imagebuilder.init import make_project
-from imagebuilder.nightly.profiles import choose_profiles
+from imagebuilder.nightly.site import choose_profiles
 from imagebuilder.recipe.find import find_profiles
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.settings import Settings, load_settings

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
+from imagebuilder.nightly.exclusive import find_killed
 from imagebuilder.nightly.history import LATEST, find_latest
 from imagebuilder.nightly.message import headline
 from imagebuilder.nightly.notify import find_kind, notify_run
-from imagebuilder.nightly.resume import find_killed
 from imagebuilder.nightly.run import RunRecord
 from imagebuilder.nightly.save import save_run
 from imagebuilder.nightly.site import find_report_folder, load_nightly

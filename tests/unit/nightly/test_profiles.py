@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
-from imagebuilder.nightly.profiles import choose_profiles
+from imagebuilder.nightly.site import choose_profiles
 from imagebuilder.settings import Settings
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
-from imagebuilder.nightly.terminal import render_lines
+from imagebuilder.nightly.message import render_lines
 from imagebuilder.nightly.types import Ending, NightlyRun, NightlyStage, ProfileRun, Pruned
 
 GOOD = ProfileRun(
