@@ -25,7 +25,7 @@ from ruamel.yaml import YAML
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError
-from imagebuilder.families.apt.kept import control
+from imagebuilder.families.apt.deb import control
 from imagebuilder.families.apt.mirrors import find_mirrors
 from imagebuilder.families.registry import family_of
 from imagebuilder.fetch import fetch

@@ -17,7 +17,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.families.apt.claims import check_names, tell_old
 from imagebuilder.families.apt.mirrors import find_mirrors
 from imagebuilder.families.apt.release import check_ends, read_release
-from imagebuilder.families.apt.sources import locked_source
+from imagebuilder.families.apt.solving import locked_source
 from imagebuilder.image.diff import diff_images
 from imagebuilder.image.types import Image, decode_image, encode_image, find_image
 from imagebuilder.live.entries import load_live

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a package: its control record, and the units and accounts that it may add.
+"""Read packages of the pool: their control records, and the units and accounts that they may add.
 
 Reading a control archive takes 2 ms; starting dpkg-deb(1) for each of 200 packages took seconds.
 """
@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import io
 import lzma
+import os
 import posixpath
 import re
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from imagebuilder.errors import WorkError
-from imagebuilder.files import plain_file
-from imagebuilder.lock.kept import Names, aliases_in
+from imagebuilder.files import Content, plain_file, write_files
+from imagebuilder.lock.kept import CONTROL, NAMES, Names, aliases_in, find_kept, kept, parse_names
+from imagebuilder.lock.pool import package_path
+from imagebuilder.lock.types import LockedPackage
 from imagebuilder.process import run
 
 MAGIC = b"!<arch>\n"
@@ -162,3 +167,39 @@ def unpacked(deb: Path, name: str) -> Iterator[Path]:
         path = Path(folder, "tar")
         run(["sh", "-c", 'exec dpkg-deb "$1" "$2" > "$3"', "sh", option, deb, path])
         yield path
+
+
+def control(debs: Path, package: LockedPackage) -> str:
+    """The control record of a package in the pool.  Raises WorkError if it is missing."""
+    deb = package_path(debs, package)
+    if (known := find_kept(deb.with_suffix(CONTROL))) is not None:
+        return known
+    record, _ = read_control(deb)
+    write_files([kept(deb, CONTROL, record)])
+    return record
+
+
+def names_of(debs: Path, packages: Sequence[LockedPackage], *, whole: bool = False) -> list[Names]:
+    """The names in each package; with `whole` also those that only its files have.
+
+    Raises WorkError for a package that is not in the pool.
+    """
+    paths = [package_path(debs, package) for package in packages]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        found = list(threads.map(partial(find_or_read, whole=whole), paths))
+    write_files(content for _, new in found for content in new)
+    return [names for names, _ in found]
+
+
+def find_or_read(deb: Path, *, whole: bool) -> tuple[Names, list[Content]]:
+    """The names in a package, and the cache files that are still to be written."""
+    known = find_kept(deb.with_suffix(NAMES))
+    names, new = None if known is None else parse_names(known), []
+    if names is None:
+        record, names = read_control(deb)
+        new = [kept(deb, CONTROL, record)]
+    elif names.whole or not whole:
+        return names, []
+    if whole and not names.whole:
+        names = read_names(deb, names)
+    return names, [*new, kept(deb, NAMES, names.render())]

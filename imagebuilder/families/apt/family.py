@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from imagebuilder.families.apt.bootstrap import ENGINES, run_bootstrap
+from imagebuilder.families.apt.contents import find_kernel_release, is_kernel_package, package_with
 from imagebuilder.families.apt.database import (
     LIST_PACKAGES,
     STATUS,
@@ -21,10 +22,8 @@ from imagebuilder.families.apt.database import (
     read_shipped,
     read_versions,
 )
-from imagebuilder.families.apt.hints import package_with
 from imagebuilder.families.apt.install import SET_UP, check_apt, run_install, unpack_source
-from imagebuilder.families.apt.kernel import find_kernel_release, is_kernel_package
-from imagebuilder.families.apt.upgrades import find_upgrading, is_upgrade
+from imagebuilder.families.apt.settings import find_unsigned, find_upgrading, is_upgrade
 from imagebuilder.families.protocol import (
     AnsibleSetup,
     Archives,
@@ -197,7 +196,7 @@ class AptFamily:
     def names(
         self, folder: Path, packages: Sequence[LockedPackage], *, whole: bool
     ) -> Sequence[Names]:
-        from imagebuilder.families.apt.kept import names_of
+        from imagebuilder.families.apt.deb import names_of
 
         return names_of(folder, packages, whole=whole)
 
@@ -236,8 +235,6 @@ class AptFamily:
         return f"pkg:deb/{distribution}/{name}?{where}"
 
     def find_unsigned(self, root: RootFiles) -> Sequence[Unsigned]:
-        from imagebuilder.families.apt.unsigned import find_unsigned
-
         return find_unsigned(root)
 
     def package_with(self, path: str) -> str:

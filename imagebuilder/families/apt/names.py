@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages that no source has, and suggestions for them."""
+"""Which suites have a package, and suggestions for those that no source has: apt-cache(8)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from imagebuilder.errors import Fault
 from imagebuilder.families.apt.apt import Apt
+from imagebuilder.lock.changes import Suites
 from imagebuilder.lock.request import Request
 
 UNKNOWN = re.compile(
@@ -19,6 +20,8 @@ UNKNOWN = re.compile(
 )
 NEAREST = 3
 VERSIONS = 6
+# A row: package, version (right-aligned), and an index's address, suite and component.
+OFFER = re.compile(r"\s*(\S+) \| +(\S+) \| \S+ (\S+) \S+ Packages")
 
 
 def unknown_packages(apt: Apt, options: Sequence[str], requests: Sequence[Request]) -> list[Fault]:
@@ -77,3 +80,18 @@ def nearest_names(name: str, names: Sequence[str]) -> str:
     if found:
         return f"the nearest names are: {', '.join(dict.fromkeys(found))}"
     return "find its suite and component with the distribution's package search"
+
+
+def find_suites(apt: Apt, names: Sequence[str], options: Sequence[str] = ()) -> Suites:
+    """The suites of every version of these packages in apt's lists."""
+    return parse_offers(apt.run(["apt-cache", *options, "madison", "--", *names]).stdout)
+
+
+def parse_offers(text: str) -> Suites:
+    """The suites in the output of `apt-cache madison`, without source packages."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for line in text.splitlines():
+        if match := OFFER.fullmatch(line):
+            suite = match[3].rpartition("/")[0]
+            found.setdefault((match[1], match[2]), []).append(suite)
+    return found

@@ -16,7 +16,7 @@ import shutil
 from email.utils import formatdate
 from pathlib import Path
 
-from imagebuilder.families.apt.kept import control
+from imagebuilder.families.apt.deb import control
 from imagebuilder.families.protocol import Packages
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.lock.verified import Pool

@@ -16,8 +16,7 @@ from urllib.parse import unquote
 from imagebuilder.errors import ImagebuilderError, InputError, WorkError
 from imagebuilder.families.apt.apt import Apt
 from imagebuilder.families.apt.deb822 import parse_stanzas
-from imagebuilder.families.apt.madison import find_suites
-from imagebuilder.families.apt.names import unknown_packages
+from imagebuilder.families.apt.names import find_suites, unknown_packages
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.process import Completed

@@ -3,24 +3,25 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from imagebuilder.errors import InputError
-from imagebuilder.families.apt.apt import Apt, forget_lists, in_use, make_apt
+from imagebuilder.families.apt.apt import DEFAULT_PINS, Apt, forget_lists, in_use, make_apt
 from imagebuilder.families.apt.builds import check_headers, lock_source
 from imagebuilder.families.apt.claims import check_against_lock
-from imagebuilder.families.apt.madison import find_suites
 from imagebuilder.families.apt.mirrors import default_notes
+from imagebuilder.families.apt.names import find_suites
 from imagebuilder.families.apt.release import Release
 from imagebuilder.families.apt.solve import Solved, solve
-from imagebuilder.families.apt.sources import locked_sources, render_preferences
 from imagebuilder.families.apt.update import load_releases
 from imagebuilder.families.protocol import Archives, Chosen, Solution, Tell
 from imagebuilder.lock.builds import every_package, has_sources
 from imagebuilder.lock.changes import Suites
+from imagebuilder.lock.difference import digest_of_source
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.types import Lock, LockedSource
 from imagebuilder.recipe.types import Recipe, Source
@@ -145,3 +146,74 @@ def suites_of(recipe: Recipe, archives: Archives, names: Sequence[str]) -> Suite
     apt = make_apt_of(recipe, archives.mirrors, archives.cache)
     with in_use(apt):
         return find_suites(apt, names)
+
+
+def locked_sources(releases: tuple[Release, ...], now: int) -> tuple[LockedSource, ...]:
+    return tuple(locked_source(release, now) for release in releases)
+
+
+def locked_source(release: Release, now: int) -> LockedSource:
+    """One locked suite; the reason of a consent only if it was needed."""
+    source = release.source
+    over = 0 < release.valid_until < now
+    consent = source.expired_release if over and not source.snapshot else None
+    return LockedSource(
+        id=source.id,
+        suite=release.suite,
+        components=source.components,
+        date=release.date,
+        valid_until=release.valid_until,
+        release_sha256=release.sha256,
+        origin=source.mirror or source.uri,
+        asked=digest_of_source(source),
+        snapshot=source.snapshot,
+        expired_because=consent.because if consent else "",
+        instead=source.instead,
+        release_suite=release.fields.get("Suite", ""),
+        codename=release.fields.get("Codename", ""),
+    )
+
+
+def render_preferences(releases: tuple[Release, ...]) -> str:
+    """apt_preferences(5) for the sources with pins other than the default.
+
+    An archive is identified by the fields of its Release file, because several mirrors may have the
+    same host (a proxy).
+    """
+    stanzas = []
+    for release in releases:
+        source = release.source
+        if source.pin_version:
+            # The first record that matches a version counts: other versions of these packages
+            # keep the default of 500.
+            stanzas.append(
+                f"Package: {' '.join(source.pin_packages)}\n"
+                f"Pin: version {source.pin_version}\n"
+                f"Pin-Priority: {source.pin_priority}\n"
+            )
+            continue
+        if (source.pin_packages, source.pin_priority) == DEFAULT_PINS:
+            continue
+        stanzas.append(
+            f"Package: {' '.join(source.pin_packages)}\n"
+            f"Pin: release {release_words(release)}\n"
+            f"Pin-Priority: {source.pin_priority}\n"
+        )
+    return "\n".join(stanzas)
+
+
+def release_words(release: Release) -> str:
+    """The identity of an archive in the words of apt_preferences(5)."""
+    letters = {"o": "Origin", "l": "Label", "a": "Suite", "n": "Codename"}
+    words = [
+        f"{letter}={release.fields[name]}"
+        for letter, name in letters.items()
+        if release.fields.get(name) and not re.search(r"[,\n]", release.fields[name])
+    ]
+    if not words:
+        raise InputError(
+            "its Release file has no Origin, Label, Suite or Codename to pin it by",
+            where=f"source {release.source.id}",
+            hint="remove pin-packages and pin-priority",
+        )
+    return ",".join(words)

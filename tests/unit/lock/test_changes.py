@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.families.apt.madison import parse_offers
+from imagebuilder.families.apt.names import parse_offers
 from imagebuilder.lock.changes import is_mixed, is_security
 from imagebuilder.recipe.types import Source
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.families.apt.deb import control
 from imagebuilder.families.apt.family import APT
-from imagebuilder.families.apt.kept import control
 from imagebuilder.fetch import fetch
 from imagebuilder.lock import patience
 from imagebuilder.lock.patience import PATIENCE, Patience

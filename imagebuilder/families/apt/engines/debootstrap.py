@@ -8,8 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from imagebuilder.environment import SBIN
-from imagebuilder.families.apt.engines.excluded import remove_excluded
-from imagebuilder.families.apt.engines.request import ON_HOST, BootstrapRequest
+from imagebuilder.families.apt.engines.request import ON_HOST, BootstrapRequest, remove_excluded
 from imagebuilder.families.apt.install import NO_INITRD
 from imagebuilder.workspace import Workspace
 

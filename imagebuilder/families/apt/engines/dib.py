@@ -10,8 +10,7 @@ import os
 from pathlib import Path
 
 from imagebuilder.families.apt.engines.debootstrap import IN_SANDBOX
-from imagebuilder.families.apt.engines.excluded import remove_excluded
-from imagebuilder.families.apt.engines.request import ON_HOST, BootstrapRequest
+from imagebuilder.families.apt.engines.request import ON_HOST, BootstrapRequest, remove_excluded
 from imagebuilder.families.apt.install import NO_INITRD, make_apt_files
 from imagebuilder.families.tool import Tool, check_path, find_tool
 from imagebuilder.workspace import Workspace

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from imagebuilder.families.apt.engines.excluded import remove_excluded
-from imagebuilder.families.apt.engines.request import ON_HOST, BootstrapRequest
+from imagebuilder.families.apt.engines.request import ON_HOST, BootstrapRequest, remove_excluded
 from imagebuilder.families.apt.install import NO_INITRD
 from imagebuilder.families.tool import Tool, check_path, find_tool
 from imagebuilder.workspace import Workspace

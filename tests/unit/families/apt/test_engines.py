@@ -12,7 +12,7 @@ import pytest
 from imagebuilder.errors import HostError
 from imagebuilder.families.apt.bootstrap import ENGINES, TRACES, remove_traces
 from imagebuilder.families.apt.engines.dib import ELEMENTS
-from imagebuilder.families.apt.engines.excluded import remove_excluded
+from imagebuilder.families.apt.engines.request import remove_excluded
 from imagebuilder.families.apt.family import APT
 from imagebuilder.families.protocol import Packages
 from imagebuilder.families.tool import Tool, check_path, check_tool, find_tool

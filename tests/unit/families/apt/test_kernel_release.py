@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from imagebuilder.families.apt.kernel import VMLINUZ, brought_by
+from imagebuilder.families.apt.contents import VMLINUZ, brought_by
 
 DEPENDS = {
     "linux-image-amd64": ["linux-image-7.2.12+deb14-amd64", "(=", "7.2.12-1)"],

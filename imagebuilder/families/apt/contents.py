@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel that a package installs, and the packages that belong to a kernel."""
+"""What packages of Debian and Ubuntu contain: a kernel, its modules, firmware, libraries."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 
 from imagebuilder.errors import InputError
 from imagebuilder.ui import format_count
@@ -14,6 +15,29 @@ from imagebuilder.workspace import Workspace
 VMLINUZ = re.compile(r"^(?:/boot/vmlinuz-(\S+)|/usr/lib/modules/([^/\s]+)/vmlinuz)$", re.MULTILINE)
 # Packages of Debian and Ubuntu with files that are built together with a kernel.
 OF_KERNEL = re.compile(r"linux-(?:image|modules)(?:-unsigned|-extra)?-(.+)")
+FOLDER = "/usr/lib/firmware"
+# By folder below it; Ubuntu has all in linux-firmware.
+FIRMWARE = {
+    "amdgpu": "firmware-amd-graphics",
+    "amdnpu": "firmware-amd-graphics",
+    "i915": "firmware-intel-graphics (firmware-misc-nonfree up to bookworm)",
+    "xe": "firmware-intel-graphics",
+    "nvidia": "the firmware package of the driver's own version (firmware-nvidia-gsp, or the "
+    "vendor's nvidia-firmware)",
+}
+# By prefix of the library's name.
+LIBRARIES = {
+    "libcuda.so": "the NVIDIA driver's libraries (libcuda1)",
+    "libnvidia-ml.so": "the NVIDIA driver's libraries (libnvidia-ml1)",
+    "libamdhip64.so": "the HIP runtime (libamdhip64)",
+    "libhipblas.so": "hipBLAS (libhipblas)",
+    "librocblas.so": "rocBLAS (librocblas)",
+    "libvulkan.so": "the Vulkan loader (libvulkan1)",
+    "libze_loader.so": "the Level Zero loader (libze1)",
+    "libOpenCL.so": "the OpenCL loader (ocl-icd-libopencl1)",
+    "libcublas.so": "cuBLAS (nvidia-cublas-cu12, libcublas12)",
+    "libcudart.so": "the CUDA runtime (nvidia-cuda-runtime-cu12, libcudart12)",
+}
 
 
 def find_kernel_release(workspace: Workspace, kernel: str) -> str:
@@ -50,3 +74,12 @@ def brought_by(package: str, depends: Mapping[str, Sequence[str]]) -> tuple[str,
 def is_kernel_package(package: str, release: str) -> bool:
     match = OF_KERNEL.fullmatch(package)
     return match is not None and match[1] == release
+
+
+def package_with(path: str) -> str:
+    """The package with what a root may lack, for a hint; "" if unknown."""
+    place = PurePosixPath(path)
+    if place.is_relative_to(FOLDER):
+        return FIRMWARE.get(place.relative_to(FOLDER).parts[0], "")
+    found = (who for begin, who in LIBRARIES.items() if place.name.startswith(begin))
+    return next(found, "")
