@@ -23,7 +23,7 @@ from imagebuilder.lock.file import (
 )
 from imagebuilder.lock.types import Lock
 from imagebuilder.plan import Plan, make_plan
-from imagebuilder.playbook.missing_packages import add_missing, find_requests, tell_missing
+from imagebuilder.playbook.package_requests import add_missing, find_requests, tell_missing
 from imagebuilder.recipe.agreement import check_versions
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.recipe.memory import keep_documents

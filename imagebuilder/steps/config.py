@@ -12,9 +12,8 @@ from imagebuilder.recipe.types import Group, Script, TreeFile, Units, User
 from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
-from imagebuilder.steps.placed import copy_program, files_input
+from imagebuilder.steps.placed import copy_program, files_input, run_place
 from imagebuilder.steps.step import Step, StepWorkspace
-from imagebuilder.steps.tarball import run_place
 
 VERSION = 1
 

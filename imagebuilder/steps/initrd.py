@@ -24,9 +24,8 @@ from imagebuilder.errors import WorkError
 from imagebuilder.files import plain_file
 from imagebuilder.recipe.types import TreeFile
 from imagebuilder.sandbox.sandbox import INSIDE, Bind
-from imagebuilder.steps.placed import files_input
+from imagebuilder.steps.placed import files_input, run_place
 from imagebuilder.steps.step import Step, StepWorkspace
-from imagebuilder.steps.tarball import run_place
 
 VERSION = 3
 OUT = INSIDE / "out"

@@ -15,8 +15,7 @@ from imagebuilder.plan import make_steps, packages_of
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Recipe, TreeFile
 from imagebuilder.steps.initrd import InitrdStep
-from imagebuilder.steps.placed import is_boot_file
-from imagebuilder.steps.tarball import make_archive
+from imagebuilder.steps.placed import is_boot_file, make_archive
 from imagebuilder.store.workplace import remove_tree
 from scripts.benchmark.tools.tool import MARK, PRIVATE, Made, Order, Outcome
 

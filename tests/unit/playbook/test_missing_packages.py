@@ -10,8 +10,12 @@ import pytest
 
 from imagebuilder.errors import InputError
 from imagebuilder.lock.types import Lock, LockedLayer
-from imagebuilder.playbook.missing_packages import add_missing, tell_missing
-from imagebuilder.playbook.package_requests import PackageRequest, PackageRequests
+from imagebuilder.playbook.package_requests import (
+    PackageRequest,
+    PackageRequests,
+    add_missing,
+    tell_missing,
+)
 from imagebuilder.recipe.types import Base, Boot, Overlay, Playbook, Recipe
 from imagebuilder.settings import Settings
 from imagebuilder.ui import Ui

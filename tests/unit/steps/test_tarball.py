@@ -11,8 +11,7 @@ import pytest
 from imagebuilder.digest import digest_of_bytes
 from imagebuilder.errors import WorkError
 from imagebuilder.recipe.types import Script, TreeFile
-from imagebuilder.steps.placed import PlannedFile, copy_program
-from imagebuilder.steps.tarball import make_archive
+from imagebuilder.steps.placed import PlannedFile, copy_program, make_archive
 
 
 def test_members(tmp_path: Path) -> None:
