@@ -43,14 +43,10 @@ class SentApart:
     last: bool
 
 
-def ignore(_: object) -> None:
-    """For callers that only need the result."""
-
-
 def run_apart(
     name: str,
     work: Callable[[Callable[[News], None]], Result],
-    on_news: Callable[[News], None] = ignore,
+    on_news: Callable[[News], None] = lambda _: None,
     *,
     cpu_seconds: int = CPU_SECONDS,
     memory: int = 0,

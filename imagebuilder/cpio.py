@@ -36,7 +36,6 @@ class Entry:
     kind: int = stat.S_IFREG
 
     def render(self, number: int) -> bytes:
-        """Its record."""
         kind = stat.S_IFLNK if self.link else self.kind
         data = self.link.encode() or self.content
         name = os.fsencode(self.path) + b"\0"

@@ -100,7 +100,7 @@ class Explanation:
 def explain_node(tree: Tree, node: Node) -> Explanation:
     """Observe a node now and explain it."""
     (view,) = overview(tree, [node], ask=True)
-    return explain_view(tree, node, view)
+    return explain(view, read_trace(tree, node, read_logs(tree)), node)
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,6 @@ class NodeTrace:
     unread: tuple[str, ...] = ()
     console: tuple[str, ...] = ()
     console_of: str = ""
-
-
-def explain_view(tree: Tree, node: Node, view: NodeView) -> Explanation:
-    """Explain a node from a view of it, without asking it."""
-    return explain(view, read_trace(tree, node, read_logs(tree)), node)
 
 
 def read_trace(tree: Tree, node: Node, logs: DaemonLines) -> NodeTrace:

@@ -115,11 +115,7 @@ def collect_garbage(
     state = settings.state
     if not dry_run:
         check_writable(state)
-
-    def waiting() -> None:
-        ui.note("waiting for a running build")
-
-    with file_lock(store.gc_lock, waiting=waiting):
+    with file_lock(store.gc_lock, waiting=lambda: ui.note("waiting for a running build")):
         old = old_images(store, keep)
         kept = [image for image in store.images() if image not in old]
         needed = {r.digest for image in kept for r in read_image(store, image).layers}

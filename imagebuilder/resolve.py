@@ -27,10 +27,6 @@ from imagebuilder.recipe.types import Base, Overlay, PythonEnv, Recipe
 from imagebuilder.ui import format_count
 
 
-def say_nothing(_: str) -> None:
-    """Progress for nobody."""
-
-
 def make_lock(
     recipe: Recipe,
     mirrors: Mapping[str, str],
@@ -40,7 +36,7 @@ def make_lock(
     siblings: Sequence[Lock] = (),
     keep: bool = False,
     allow_older: bool = False,
-    progress: Callable[[str], None] = say_nothing,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Lock:
     """Resolve `recipe` against `mirrors`; writes nothing but below `cache`.
 

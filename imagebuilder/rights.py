@@ -1,18 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of rights, made before anything is changed; they raise RootError."""
+"""Checks of rights, made before anything is changed; they raise RootError.
+
+With a POSIX ACL, acl(5), the group's bits of a folder's mode are only its mask: the list says whom
+it lets write beside the owner and everybody.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import stat
+import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.acl import names_writers
 from imagebuilder.errors import HostError, InputError, RootError
 
 MOST_LINKS = 40  # as the kernel (path_resolution(7))
+ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+# linux/posix_acl_xattr.h: a version, then tag, permissions and id of each entry.
+VERSION, ENTRY = struct.Struct("<I"), struct.Struct("<HHI")
+USER, OWN_GROUP, GROUP, MASK = 0x02, 0x04, 0x08, 0x10
+WRITE = 2
+ABSENT = (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOENT)
 
 
 def check_root(doing: str) -> None:
@@ -112,3 +124,36 @@ def name_of_user(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return f"user {number}"
+
+
+@dataclass(frozen=True)
+class AclWriters:
+    """The users and groups that a list names and lets write; `own_group` is the folder's."""
+
+    users: tuple[int, ...]
+    groups: tuple[int, ...]
+    own_group: bool
+
+
+def read_writers(folder: Path, name: str = ACCESS) -> AclWriters | None:
+    """Whom a list of a folder lets write; None without one.  Raises OSError."""
+    try:
+        value = os.getxattr(folder, name)
+    except OSError as error:
+        if error.errno in ABSENT:
+            return None
+        raise
+    entries = list(ENTRY.iter_unpack(value[VERSION.size :]))
+    masked = all(perm & WRITE for tag, perm, _ in entries if tag == MASK)
+    writing = [(tag, number) for tag, perm, number in entries if perm & WRITE and masked]
+    return AclWriters(
+        users=tuple(number for tag, number in writing if tag == USER),
+        groups=tuple(number for tag, number in writing if tag == GROUP),
+        own_group=any(tag == OWN_GROUP for tag, _ in writing),
+    )
+
+
+def names_writers(folder: Path) -> bool:
+    """Whether a list of a folder, or one that is inherited, lets others than root write."""
+    found = (read_writers(folder, name) for name in (ACCESS, DEFAULT))
+    return any(any((*each.users, *each.groups)) for each in found if each)

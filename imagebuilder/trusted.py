@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from imagebuilder.acl import ACCESS, DEFAULT, read_writers
 from imagebuilder.errors import HostError
-from imagebuilder.rights import MOST_LINKS, name_of_user, owner_of
+from imagebuilder.rights import ACCESS, DEFAULT, MOST_LINKS, name_of_user, owner_of, read_writers
 
 OVERFLOW = Path("/proc/sys/kernel/overflowuid")
 UID_MAP = Path("/proc/self/uid_map")

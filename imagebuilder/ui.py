@@ -105,7 +105,6 @@ class Ui:
             self._write(f"    {text}")
 
     def warn(self, text: str) -> None:
-        """Print a warning."""
         self._write(f"{self._paint('warning:', YELLOW)} {text}")
 
     @contextmanager
@@ -139,7 +138,8 @@ class Ui:
         if not self.interactive:
             how = f"{failed} after" if failed else "done in"
             return f"{step.title}: {how} {time_taken}" + (f", {step.words}" if step.words else "")
-        mark = self._paint(self._symbol("✗"), RED) if failed else self._tick()
+        symbol, colour = ("✗", RED) if failed else ("✓", GREEN)
+        mark = self._paint(self._symbol(symbol), colour)
         return f"  {mark} {step.title:<{TITLE_WIDTH}}{time_taken:>{TIME_WIDTH}}  {words}".rstrip()
 
     def _write(self, line: str) -> None:
@@ -183,9 +183,6 @@ class Ui:
             with self._lock:
                 counter.drawn.close()
                 self._bars.remove(counter.drawn)
-
-    def _tick(self) -> str:
-        return self._paint(self._symbol("✓"), GREEN)
 
     def _paint(self, text: str, colour: str) -> str:
         return paint(text, colour if self.colour else "")

@@ -57,7 +57,6 @@ class Workspace:
         env: Mapping[str, str] | None = None,
         view: Sequence[Path] = (),
     ) -> Sandbox:
-        """The sandbox of this step."""
         return Sandbox(
             work=self.work,
             lower=self.lower or ("empty",),

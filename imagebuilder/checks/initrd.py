@@ -10,14 +10,14 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import zstandard
 from testinfra.host import Host
 
 from imagebuilder.checks.facts import Facts
 from imagebuilder.cpio import measure_archives, skip_padding
-from imagebuilder.limited import GZIP, MOST_DICTIONARY
+from imagebuilder.limited import GZIP, MOST_DICTIONARY, Stream
 from imagebuilder.sandbox.sandbox import INSIDE
 
 MODULE = re.compile(r"\.ko(\.(xz|zst|gz))?$")
@@ -78,20 +78,8 @@ say end
 """
 
 
-class Unpacking(Protocol):
-    """A decompressor of one stream."""
-
-    @property
-    def eof(self) -> bool: ...
-
-    @property
-    def unused_data(self) -> bytes: ...
-
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-
 # By how each begins.  The kernel unpacks one behind the other, as do the programs of lsinitrd(1).
-FORMATS: Mapping[bytes, Callable[[], Unpacking]] = {
+FORMATS: Mapping[bytes, Callable[[], Stream]] = {
     zstandard.FRAME_HEADER: lambda: zstandard.ZstdDecompressor().decompressobj(),
     b"\x1f\x8b": lambda: zlib.decompressobj(GZIP),
     b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(memlimit=MOST_DICTIONARY),
@@ -191,7 +179,7 @@ def find_packed(stream: BinaryIO) -> Iterator[int] | None:
     return None
 
 
-def sizes_of(stream: BinaryIO, unpacking: Unpacking) -> Iterator[int]:
+def sizes_of(stream: BinaryIO, unpacking: Stream) -> Iterator[int]:
     """The sizes of what each block unpacks to.  Raises ValueError if there is no end."""
     while not unpacking.eof:
         block = stream.read(BLOCK)

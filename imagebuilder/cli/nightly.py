@@ -88,13 +88,8 @@ def nightly(
 
     Example: imagebuilder nightly --promote --commit
     """
+    from imagebuilder.nightly import site
     from imagebuilder.nightly.install import uninstall_nightly
-    from imagebuilder.nightly.site import (
-        choose_profiles,
-        find_report_folder,
-        find_rollout_wish,
-        load_nightly,
-    )
     from imagebuilder.nightly.types import NightlyOptions
 
     common: Context = context.obj
@@ -102,9 +97,9 @@ def nightly(
         print_text(uninstall_nightly(root))
         return
     common.settings.check_project()
-    site = load_nightly(common.settings, os.environ)
-    chosen, left_out = choose_profiles(profiles or site.profiles, common.settings)
-    promotes, rolls_out = find_rollout_wish(site, promote=promote, rollout=rollout)
+    usual = site.load_nightly(common.settings, os.environ)
+    chosen, left_out = site.choose_profiles(profiles or usual.profiles, common.settings)
+    promotes, rolls_out = site.find_rollout_wish(usual, promote=promote, rollout=rollout)
     if install:
         words = (*(profiles or ()), *words_of(promote, rollout, report, keep, commit, patience))
         print_text(install_timer(common, words, calendar, root, tree))
@@ -113,11 +108,11 @@ def nightly(
         common.ui.warn(str(fault))
     options = NightlyOptions(
         chosen,
-        (report or find_report_folder(site, common.settings, os.environ)).absolute(),
+        (report or site.find_report_folder(usual, common.settings, os.environ)).absolute(),
         promote=promotes,
         rollout=rolls_out,
-        keep=keep or site.keep,
-        commit=site.commit if commit is None else commit,
+        keep=keep or usual.keep,
+        commit=usual.commit if commit is None else commit,
         patience=60.0 * patience,
     )
     show(run_and_notify(common, options, tree), options.folder, json)

@@ -89,8 +89,6 @@ class Health:
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """One check of a node."""
-
     name: AnyText
     stage: AnyText
     verdict: Verdict

@@ -161,7 +161,6 @@ class RunRecord:
         return merged(first, done) if first else done
 
     def put(self, done: ProfileRun) -> None:
-        """Record the progress of a profile."""
         known = {profile.profile: profile for profile in self.run.profiles}
         known[done.profile] = done
         self.run = replace(self.run, profiles=tuple(known.values()), begun=None)

@@ -15,20 +15,16 @@ from imagebuilder.fleet.rollout.types import RolloutTerms
 from imagebuilder.nightly.types import NightlyRollout
 from imagebuilder.notify.receivers import in_home
 from imagebuilder.recipe.model_nightly import NightlyModel
-from imagebuilder.recipe.read import load_site
+from imagebuilder.recipe.read import load_site_file
 from imagebuilder.recipe.variant import load_variant
-from imagebuilder.settings import Settings, find_home
+from imagebuilder.settings import Settings
 
 REPORT = "nightly"  # default folder, below the state
 
 
 def load_nightly(settings: Settings, env: Mapping[str, str]) -> NightlyModel:
     """The `nightly` of the site file, or the defaults.  Raises InputError."""
-    faults: list[Fault] = []
-    site = load_site(settings, find_home(env), faults)
-    if faults:
-        raise InputError.of(faults)
-    return site.file.nightly
+    return load_site_file(settings, env).nightly
 
 
 def find_rollout_wish(

@@ -75,12 +75,7 @@ MENU = "menu.ipxe"
 OFFER = re.compile(r"^item profile-(\S+) \S+ \((\S+)\)$", re.MULTILINE)  # pxe/menu.ipxe.j2
 
 
-def accept(nodes: Nodes) -> None:
-    """Any nodes will do."""
-    del nodes
-
-
-def update_nodes(tree: Tree, check: Callable[[Nodes], None] = accept) -> Nodes:
+def update_nodes(tree: Tree, check: Callable[[Nodes], None] = lambda _: None) -> Nodes:
     """Read nodes.yaml and update everything made from it.
 
     Raises InputError if it is invalid, and what `check` raises; then nothing is changed.

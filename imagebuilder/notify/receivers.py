@@ -22,11 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imagebuilder.errors import Fault, InputError, WorkError
+from imagebuilder.errors import InputError, WorkError
 from imagebuilder.files import read_plain
 from imagebuilder.notify.types import Message, MessageReceiver
 from imagebuilder.process import paste
-from imagebuilder.recipe.read import load_site
+from imagebuilder.recipe.read import load_site_file
 from imagebuilder.settings import Settings, find_home
 
 if TYPE_CHECKING:
@@ -45,11 +45,7 @@ class Credential:
 
 def load_notify(settings: Settings, env: Mapping[str, str]) -> NotifyModel:
     """The `notify` of the site file, its defaults without one.  Raises InputError."""
-    faults: list[Fault] = []
-    site = load_site(settings, find_home(env), faults)
-    if faults:
-        raise InputError.of(faults)
-    return site.file.notify
+    return load_site_file(settings, env).notify
 
 
 def find_receivers(site: NotifyModel, env: Mapping[str, str]) -> tuple[MessageReceiver, ...]:

@@ -100,7 +100,6 @@ def ask_playbook(
 
 
 def first_of(rows: Iterable[ToldRow]) -> Iterator[PackageRequest]:
-    """Each package with its first request."""
     seen: set[str] = set()
     for row in rows:
         if row.event == "package" and row.package not in seen:

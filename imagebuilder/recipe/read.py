@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -18,7 +18,7 @@ from imagebuilder.recipe.positions import Document, Origin, load_document
 from imagebuilder.recipe.resolve import Merged, RecipeLink
 from imagebuilder.recipe.rules import MOST_EXTENDED
 from imagebuilder.recipe.validate import parse_model
-from imagebuilder.settings import Settings
+from imagebuilder.settings import Settings, find_home
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -146,6 +146,15 @@ def load_parts(
             parts[name] = Part(name, folders[name], read.document, read.file)
         whole = whole and read is not None and read.sound
     return parts, whole
+
+
+def load_site_file(settings: Settings, env: Mapping[str, str]) -> SiteFile:
+    """The site file of a person, its defaults without one.  Raises InputError."""
+    faults: list[Fault] = []
+    site = load_site(settings, find_home(env), faults)
+    if faults:
+        raise InputError.of(faults)
+    return site.file
 
 
 def load_site(settings: Settings, home: Path, faults: list[Fault]) -> LoadedSite:

@@ -38,8 +38,6 @@ BEARER = "bearer "
 
 
 def act_api_routes(site: WebSite) -> list[Route]:
-    """The routes of actions."""
-
     async def post(request: Request) -> Response:
         return await order_action(site, request)
 

@@ -53,7 +53,6 @@ class OrderFact:
 
 
 def act_routes(site: WebSite) -> list[Route]:
-    """The routes of these pages."""
     table: tuple[tuple[str, str, Answer], ...] = (
         ("/login", "GET", login_page),
         ("/login", "POST", log_in),

@@ -180,7 +180,6 @@ def find_profiles(snapshot: WebSnapshot) -> list[ProfileReleases]:
 
 
 def releases_page(site: WebSite, request: Request) -> bytes:
-    """Every release, by profile."""
     del request
     snapshot = site.snapshot
     profiles = find_profiles(snapshot)

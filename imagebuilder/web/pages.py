@@ -38,8 +38,6 @@ class FilterChip:
 
 @dataclass(frozen=True)
 class TileGroup:
-    """The tiles of a group."""
-
     name: str
     rows: tuple[FleetRow, ...]
 

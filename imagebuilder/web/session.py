@@ -36,7 +36,6 @@ class WebSession:
         return now - self.used > IDLE or now - self.begun > LONGEST
 
     def has_form(self, csrf: str) -> bool:
-        """Whether a form is of this session."""
         return hmac.compare_digest(self.csrf.encode(), csrf.encode())
 
 

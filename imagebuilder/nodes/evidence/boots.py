@@ -113,8 +113,6 @@ class NodeBoots:
 
 @dataclass(frozen=True)
 class BootRecords:
-    """The file."""
-
     nodes: tuple[NodeBoots, ...] = ()
 
 

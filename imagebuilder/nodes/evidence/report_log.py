@@ -108,7 +108,6 @@ def read_file(path: Path, mark: LogMark) -> tuple[list[bytes], LogMark]:
 
 
 def old_log(log: Path) -> Path:
-    """The rotated log."""
     return log.with_name(f"{log.name}.1")
 
 

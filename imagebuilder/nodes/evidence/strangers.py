@@ -36,7 +36,6 @@ Key = tuple[str, str, ReleaseName]
 
 
 def key_of(seen: Seen) -> Key:
-    """The key of a record."""
     return seen.address, seen.mac, seen.release
 
 

@@ -186,5 +186,4 @@ def find_neighbours() -> Mapping[str, str]:
 
 
 def nodes_by_mac(nodes: Nodes) -> dict[str, Node]:
-    """Every node by each of its MACs."""
     return {mac: node for node in nodes.nodes for mac in node.macs}

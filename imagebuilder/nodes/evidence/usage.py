@@ -162,7 +162,6 @@ class ReportBatch:
             return None
 
     def save(self) -> None:
-        """Save everything."""
         for node, seen in self.healths:
             if seen.health:
                 note_health(self.tree, node.name, seen.release, seen.health)

@@ -27,7 +27,6 @@ from imagebuilder.lock.types import Lock, LockedPython, LockedWheel
 from imagebuilder.lock.wheels import Item, Python, find_size, lock_python, python_of
 from imagebuilder.process import Completed
 from imagebuilder.recipe.types import PythonEnv, Recipe
-from imagebuilder.resolve import say_nothing
 from tests.fixtures.aptrepo import ArchiveServer, Plant, served
 from tests.unit.lock.world import Shown, World, hello_recipe, overlay
 
@@ -66,7 +65,7 @@ class Index:
 
     def lock(self, *lines: str) -> LockedPython:
         """The wheels for these requirements and PYTHON."""
-        return lock_python(self.env(*lines), PYTHON, self.folder.parent / "cache", say_nothing)
+        return lock_python(self.env(*lines), PYTHON, self.folder.parent / "cache", lambda _: None)
 
 
 @pytest.fixture
@@ -168,7 +167,7 @@ def test_requirements_that_change_meanwhile_are_an_error(index: Index) -> None:
     env = index.env(f"pure==1.0 --hash=sha256:{digest}", "# as the recipe was read")
     index.env(f"pure==1.0 --hash=sha256:{digest}")
     with pytest.raises(InputError, match="has changed since the recipe was read"):
-        lock_python(env, PYTHON, index.folder.parent / "cache", say_nothing)
+        lock_python(env, PYTHON, index.folder.parent / "cache", lambda _: None)
 
 
 def test_an_index_with_another_file(index: Index) -> None:
