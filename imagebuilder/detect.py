@@ -171,9 +171,7 @@ def proposals(chips: Sequence[Chip], cards: Cards) -> Iterator[str]:
             yield render_recipe(joined, chips)
 
 
-def join_proposals(
-    parts: Sequence[tuple[ProposalModel, Sequence[Chip]]],
-) -> ProposalModel | None:
+def join_proposals(parts: Sequence[tuple[ProposalModel, Sequence[Chip]]]) -> ProposalModel | None:
     """One proposal that combines `parts`; None if they conflict."""
     values: dict[str, VarValue] = {}
     targets: dict[str, list[str]] = {}

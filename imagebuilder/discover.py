@@ -121,7 +121,8 @@ def make_machine(
     )
     if not told or not told.pci:
         return machine
-    return with_cards(machine, parse_cards(told.pci), offers, cards)
+    ids = () if told.pci == NO_CARDS else told.pci.split(",")
+    return with_cards(machine, ids, offers, cards)
 
 
 def with_cards(machine: Stranger, ids: Sequence[str], offers: Offers, cards: Cards) -> Stranger:
@@ -130,11 +131,6 @@ def with_cards(machine: Stranger, ids: Sequence[str], offers: Offers, cards: Car
     names = names_of(ids, cards)
     profiles = best_profiles(ids, offers, cards)
     return replace(machine, cards=ids, names=names, profiles=profiles)
-
-
-def parse_cards(told: str) -> tuple[str, ...]:
-    """The PCI ids in a report."""
-    return () if told == NO_CARDS else tuple(told.split(","))
 
 
 def names_of(ids: Sequence[str], cards: Cards) -> tuple[str, ...]:

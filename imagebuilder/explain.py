@@ -227,14 +227,11 @@ def last_boot(node: Node, lines: Sequence[str]) -> int:
         elif (
             (request := DHCP_REQUEST.match(talk[2]))
             and request[2] in node.macs
-            and is_firmware(client)
+            and client.architecture is not None
+            and not client.is_ipxe
         ):
             found = index
     return found
-
-
-def is_firmware(client: Talk) -> bool:
-    return client.architecture is not None and not client.is_ipxe
 
 
 def since_entry(lines: Sequence[str], addresses: Iterable[str]) -> Sequence[str]:

@@ -42,13 +42,7 @@ class Listed:
 
     def row(self) -> tuple[str, ...]:
         built = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.built))
-        return (
-            self.image.name,
-            built,
-            format_size(self.size),
-            self.kernel,
-            str(self.packages),
-        )
+        return (self.image.name, built, format_size(self.size), self.kernel, str(self.packages))
 
     def as_json(self) -> dict[str, Json]:
         return {

@@ -70,11 +70,7 @@ class Log:
     """
 
     def __init__(
-        self,
-        path: Path,
-        on_loss: Callable[[str], None] | None = None,
-        *,
-        most: int = MOST_BYTES,
+        self, path: Path, on_loss: Callable[[str], None] | None = None, *, most: int = MOST_BYTES
     ) -> None:
         self.path = path
         self.on_loss = on_loss

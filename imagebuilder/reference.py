@@ -17,12 +17,7 @@ from pydantic.json_schema import models_json_schema
 
 from imagebuilder.digest import Json
 from imagebuilder.nodes.model import NodesFile
-from imagebuilder.recipe.model import (
-    BaseFile,
-    OverlayFile,
-    RecipeFile,
-    SiteFile,
-)
+from imagebuilder.recipe.model import BaseFile, OverlayFile, RecipeFile, SiteFile
 from imagebuilder.recipe.model_hardware import HardwareFile
 from imagebuilder.recipe.model_words import Conditional
 from imagebuilder.recipe.render import BUILT_IN

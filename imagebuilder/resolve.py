@@ -23,7 +23,7 @@ from imagebuilder.lock.types import (
 )
 from imagebuilder.lock.wheels import Python, lock_python, python_of
 from imagebuilder.recipe.read import OVERLAY_FILE
-from imagebuilder.recipe.types import Base, Overlay, PythonEnv, Recipe
+from imagebuilder.recipe.types import Base, PythonEnv, Recipe
 from imagebuilder.ui import format_count
 
 
@@ -109,7 +109,7 @@ def locked_layers(
     """The layers with their wheels, without an epoch yet."""
     layers = []
     have: tuple[LockedPackage, ...] = ()
-    for overlay, layer in zip(overlays_of(recipe), chosen, strict=True):
+    for overlay, layer in zip((None, *recipe.overlays), chosen, strict=True):
         have += layer.packages
         python = lock_pythons(recipe, overlay.python if overlay else (), have, cache, progress)
         name, asked = layer.request.overlay, tuple(dict.fromkeys(layer.request.packages))
@@ -138,11 +138,6 @@ def python_in(base: Base, packages: Sequence[LockedPackage], env: PythonEnv) -> 
     family = family_of(base)
     version = family.python(packages, Path(env.interpreter).name)
     return python_of(version, family.glibc(packages), base.architecture, env)
-
-
-def overlays_of(recipe: Recipe) -> tuple[Overlay | None, ...]:
-    """The overlay of each layer, None for the base."""
-    return (None, *recipe.overlays)
 
 
 def lock_builds(

@@ -44,7 +44,11 @@ class Trusted:
         self.check(top, hint)
         try:
             with os.scandir(top) as entries:
-                found = [Path(entry.path) for entry in entries if leads_on(entry)]
+                found = [
+                    Path(entry.path)
+                    for entry in entries
+                    if entry.is_symlink() or entry.is_dir(follow_symlinks=False)
+                ]
         except OSError:
             return  # whoever uses it says so
         for path in sorted(found):
@@ -173,10 +177,6 @@ def make_new(folder: Path, mode: int = 0o777) -> bool:
             return False
         raise
     return True
-
-
-def leads_on(entry: os.DirEntry[str]) -> bool:
-    return entry.is_symlink() or entry.is_dir(follow_symlinks=False)
 
 
 def find_unmapped() -> tuple[int, ...]:

@@ -111,11 +111,7 @@ class NodeState:
 
 
 def derive_state(
-    node: str,
-    seen: Seen | None,
-    ssh: SshEvidence,
-    next_release: str,
-    now: datetime,
+    node: str, seen: Seen | None, ssh: SshEvidence, next_release: str, now: datetime
 ) -> NodeState:
     """The state of a node from its last report and its ssh server."""
     report = report_of(seen)

@@ -342,11 +342,8 @@ def act_once(
     outcomes = act(crew.only(names))
     ready = {o.node for o in outcomes if back and o.done}
     let_work_onto(crew, draining, sorted(ready))
-    return [o if o.done else stays_drained(o) for o in outcomes]
-
-
-def stays_drained(outcome: NodeOutcome) -> NodeOutcome:
-    return replace(outcome, words=f"{outcome.words}; if it was drained, `up` lets work onto it")
+    more = "; if it was drained, `up` lets work onto it"
+    return [o if o.done else replace(o, words=o.words + more) for o in outcomes]
 
 
 def let_work_onto(crew: Crew, draining: Draining, names: Iterable[str]) -> None:

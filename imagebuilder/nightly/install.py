@@ -113,12 +113,7 @@ def make_units(
     )
     timer = render_template("nightly.timer.j2", calendar=options.calendar.replace("%", "%%"))
     return (
-        UnitFile(
-            UNITS / f"{NAME}.service",
-            service,
-            "a nightly run",
-            starts=False,
-        ),
+        UnitFile(UNITS / f"{NAME}.service", service, "a nightly run", starts=False),
         UnitFile(UNITS / f"{NAME}.timer", timer, f"starts it: {options.calendar}"),
     )
 

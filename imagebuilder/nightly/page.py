@@ -115,10 +115,7 @@ def environment() -> Environment:
 
 def add_words(made: Environment) -> None:
     """Add the filters and globals that parts.html.j2 needs."""
-    made.filters |= {
-        "began": start_of,
-        "security": count_security,
-    }
+    made.filters |= {"began": start_of, "security": count_security}
     made.globals |= {
         "looks": LOOKS,
         "meanings": MEANINGS,

@@ -28,11 +28,7 @@ from imagebuilder.nightly.exclusive import (
     sweep_leftovers,
 )
 from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
-from imagebuilder.nightly.history import (
-    RUNS_FOLDER,
-    begin_run,
-    find_latest,
-)
+from imagebuilder.nightly.history import RUNS_FOLDER, begin_run, find_latest
 from imagebuilder.nightly.profile import run_profile
 from imagebuilder.nightly.retry import find_waits, merged
 from imagebuilder.nightly.rollout import roll_out

@@ -86,10 +86,7 @@ def save_all(run: NightlyRun, folder: Path, tree: Tree | None) -> Path:
     months = sorted({month_of(each) for each in ids[: 1 - SHOWN]}, reverse=True)
     save_months(run, ids, folder, months)
     running = not run.finished
-    place(
-        folder / INDEX,
-        render_index(runs, faults=found.faults, months=months, running=running),
-    )
+    place(folder / INDEX, render_index(runs, faults=found.faults, months=months, running=running))
     return page
 
 

@@ -124,10 +124,7 @@ class NightlyRun:
 
 # docs/nightly.md shows it.
 NIGHTLY_RUN = JsonFile(
-    NightlyRun,
-    1,
-    "only the history needs it: remove it, or ignore it",
-    derived=("failed",),
+    NightlyRun, 1, "only the history needs it: remove it, or ignore it", derived=("failed",)
 )
 
 

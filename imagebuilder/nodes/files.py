@@ -29,12 +29,7 @@ from imagebuilder.nodes.identity import Identity, make_identity
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.node_files import node_entries
 from imagebuilder.nodes.references import find_live, find_offers
-from imagebuilder.nodes.scripts import (
-    node_words,
-    render_entry,
-    render_menu,
-    render_node_script,
-)
+from imagebuilder.nodes.scripts import node_words, render_entry, render_menu, render_node_script
 from imagebuilder.nodes.types import Menu, Node, Nodes
 from imagebuilder.tree import HYPHENED, Tree, hyphened
 from imagebuilder.ui import Ui

@@ -46,10 +46,7 @@ def socket_address(folder: Path) -> Iterator[str]:
 @contextmanager
 def command_socket(folder: Path, sandbox: Wrapper) -> Iterator[None]:
     """Run the commands that come through the socket in `folder` in `sandbox`, one by one."""
-    with (
-        closing(socket.socket(socket.AF_UNIX)) as listening,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with closing(socket.socket(socket.AF_UNIX)) as listening, ThreadPoolExecutor(1) as pool:
         with socket_address(folder) as address:
             listening.bind(address)
         listening.listen()

@@ -157,10 +157,7 @@ def find_ansible() -> Path:
     """ansible-playbook in our own Python environment, or else on the host.  Raises HostError."""
     program = find_program(PROGRAM)
     if program is None:
-        raise HostError(
-            f"{PROGRAM} is not installed",
-            hint=f"{INSTALL}, or install ansible-core",
-        )
+        raise HostError(f"{PROGRAM} is not installed", hint=f"{INSTALL}, or install ansible-core")
     return program
 
 
@@ -172,8 +169,7 @@ def check_ansible() -> str:
     if done.status != 0 or version is None:
         words = (done.stderr or done.stdout).strip()[-MOST:]
         raise HostError(
-            f"{program} does not print its version\n    {words}",
-            hint="reinstall ansible-core",
+            f"{program} does not print its version\n    {words}", hint="reinstall ansible-core"
         )
     if (int(version[1]), int(version[2])) < OLDEST:
         raise HostError(

@@ -171,9 +171,8 @@ class BuildStep(Step):
         fault = error.faults[0]
         where = f"overlays/{self.overlay}/{self.script.name}"
         if failed := find_dkms_failure(tools, kernel):
-            return WorkError(
-                failed.reason, where=where, hint=f"{failed.hint}\n        {fault.hint}"
-            )
+            reason, hint = failed
+            return WorkError(reason, where=where, hint=f"{hint}\n        {fault.hint}")
         what = fault.what.replace("script failed", f"{self.script.name} failed", 1)
         return WorkError(what, where=where, hint=fault.hint)
 

@@ -9,7 +9,6 @@ against their source at every import.  Roots are immutable, so the check is swit
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from imagebuilder.store.upper import walk
@@ -20,10 +19,13 @@ CHECKED, UNCHECKED = (3).to_bytes(4, "little"), (1).to_bytes(4, "little")
 
 def run_uncheck(workspace: Workspace, *, interpreter: str = "/usr/bin/python3") -> None:
     """Make every `.pyc` that this step wrote unchecked-hash."""
-    stale = uncheck(workspace.tree)
-    if stale:
-        folders = sorted({f"/{os.fspath(p.parent.parent)}" for p in stale})
-        compile_anew(workspace, interpreter, folders)
+    folders = sorted({f"/{os.fspath(p.parent.parent)}" for p in uncheck(workspace.tree)})
+    if folders:  # their sources (not those below) are compiled again
+        workspace.run(
+            [interpreter, "-m", "compileall", "-q", "-l", "-f",
+             "--invalidation-mode", "unchecked-hash", *folders],
+            env={"PYTHONDONTWRITEBYTECODE": ""},
+        )  # fmt: skip
 
 
 def uncheck(tree: Path) -> list[Path]:
@@ -40,12 +42,3 @@ def uncheck(tree: Path) -> list[Path]:
             elif flags != UNCHECKED and path.parent.name == "__pycache__":
                 by_time.append(path.relative_to(tree))
     return by_time
-
-
-def compile_anew(workspace: Workspace, interpreter: str, folders: Sequence[str]) -> None:
-    """Compile the sources of `folders` (not below them) again, hash-based and unchecked."""
-    workspace.run(
-        [interpreter, "-m", "compileall", "-q", "-l", "-f",
-         "--invalidation-mode", "unchecked-hash", *folders],
-        env={"PYTHONDONTWRITEBYTECODE": ""},
-    )  # fmt: skip

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.folders import matching
@@ -43,16 +42,8 @@ CAUSES = (
 USUAL = "usual causes: headers of another kernel, another compiler, or a kernel that is too new"
 
 
-@dataclass(frozen=True)
-class DkmsFailure:
-    """Why a module could not be built: in words, and what to do."""
-
-    reason: str
-    hint: str
-
-
-def find_dkms_failure(tools: StepWorkspace, kernel: str) -> DkmsFailure | None:
-    """The reason in the make.log that DKMS has left in the tree of `tools`; None for no log.
+def find_dkms_failure(tools: StepWorkspace, kernel: str) -> tuple[str, str] | None:
+    """The reason in the make.log in the tree of `tools`, and what to do; None without a log.
 
     The tree is thrown away, so the step's log gets the whole make.log.
     """
@@ -66,7 +57,7 @@ def find_dkms_failure(tools: StepWorkspace, kernel: str) -> DkmsFailure | None:
     said = tools.ask(["gcc", "--version"], check=False)
     compiler = said.stdout.splitlines()[0] if said.status == 0 and said.stdout else "no compiler"
     reason = last_error(log)
-    return DkmsFailure(
+    return (
         f"DKMS cannot build {module} {version} for kernel {kernel} with {compiler}\n    {reason}",
         next((hint for pattern, hint in CAUSES if pattern.search(reason)), USUAL),
     )

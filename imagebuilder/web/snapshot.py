@@ -35,12 +35,7 @@ from imagebuilder.serve.interface import Network
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.web.detail import ReleaseDetail, read_detail
 from imagebuilder.web.node_networks import find_node_networks
-from imagebuilder.web.tree_reader import (
-    Reader,
-    ReleasesNow,
-    TreeReader,
-    newest_of,
-)
+from imagebuilder.web.tree_reader import Reader, ReleasesNow, TreeReader, newest_of
 
 RUNS_SHOWN = 60
 

@@ -152,7 +152,7 @@ def make_apt(
         # Vendors' repositories have no source packages, and apt would fail without their list.
         types = "deb deb-src" if with_sources and source.mirror else "deb"
         stanza = render_source(source, uris[number], key_of(apt, number), architecture, types)
-        place_file(source_path(apt, number), stanza.encode(), 0o600)
+        place_file(root / "sources.list.d" / f"{number:03}.sources", stanza.encode(), 0o600)
     place_file(apt.auth, render_logins(uris).encode(), 0o600)
     lines = (*host_options(), *(() if with_packages else NO_PACKAGES))
     place_file(apt.config, render_config(apt, lines).encode(), 0o600)
@@ -187,10 +187,6 @@ def source_identity(source: Source, uri: str, key: bytes) -> Json:
     trusted = digest_of_bytes(key) if key else os.fspath(source.key)
     accepts = source.expired_release is not None
     return [uri, list(source.suites), list(source.components), trusted, accepts]
-
-
-def source_path(apt: Apt, number: int) -> Path:
-    return apt.root / "sources.list.d" / f"{number:03}.sources"
 
 
 def key_path(apt: Apt, number: int) -> Path:

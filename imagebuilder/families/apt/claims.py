@@ -26,7 +26,8 @@ def check_names(releases: Iterable[Release], progress: Callable[[str], None]) ->
     """
     faults = []
     for release in releases:
-        if is_flat(release) or not any(names_of(release)) or is_requested(release):
+        is_flat = release.suite.endswith("/")  # has no dists/, and so no name for its suite
+        if is_flat or not any(names_of(release)) or is_requested(release):
             continue
         names = render_names(names_of(release))
         what = f"requested {release.suite}, but its Release file says {names}"
@@ -76,11 +77,6 @@ def named(release: Release) -> str:
     """A suite, with its source if that is a vendor's."""
     source = release.source
     return release.suite if source.mirror else f"{release.suite} of source {source.id}"
-
-
-def is_flat(release: Release) -> bool:
-    """Whether the archive has no dists/, and therefore no name for its suite."""
-    return release.suite.endswith("/")
 
 
 def names_of(release: Release) -> tuple[str, str]:

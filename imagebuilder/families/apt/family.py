@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -28,23 +27,18 @@ from imagebuilder.families.protocol import (
     AnsibleSetup,
     Archives,
     Engine,
-    Installed,
     Keep,
-    Packages,
     SecretFile,
     Solution,
     Tell,
-    Unsigned,
 )
-from imagebuilder.families.shipped import RootFiles, ShippedFile
 from imagebuilder.lock.changes import Suites
 from imagebuilder.lock.kept import Names
 from imagebuilder.lock.patience import Patience, Progress
 from imagebuilder.lock.request import Request
-from imagebuilder.lock.types import Lock, LockedPackage, LockedSource, LockedSourcePackage
+from imagebuilder.lock.types import Lock, LockedPackage, LockedSource
 from imagebuilder.recipe.types import Recipe, Source
 from imagebuilder.sandbox.sandbox import INSIDE
-from imagebuilder.workspace import Workspace
 
 if TYPE_CHECKING:
     from imagebuilder.families.protocol import Family
@@ -89,7 +83,6 @@ cat > /etc/apt/sources.list <<'END'
 """
 
 
-@dataclass(frozen=True)
 class AptFamily:
     """apt and dpkg."""
 
@@ -97,6 +90,8 @@ class AptFamily:
     bootstrap_version: str = "2"
     install_version: str = "1"
 
+    engines: Mapping[str, Engine] = ENGINES
+    set_up: re.Pattern[str] = SET_UP
     database: str = STATUS
     list_packages: tuple[str, ...] = LIST_PACKAGES
     leftovers: tuple[str, ...] = LEFTOVERS
@@ -104,13 +99,19 @@ class AptFamily:
     secrets: tuple[SecretFile, ...] = SECRETS
     ansible: AnsibleSetup = ANSIBLE
 
-    @property
-    def engines(self) -> Mapping[str, Engine]:
-        return ENGINES
-
-    @property
-    def set_up(self) -> re.Pattern[str]:
-        return SET_UP
+    check_host = staticmethod(check_apt)
+    bootstrap = staticmethod(run_bootstrap)
+    install = staticmethod(run_install)
+    unpack_source = staticmethod(unpack_source)
+    installed = staticmethod(find_installed)
+    kernel_release = staticmethod(find_kernel_release)
+    shipped_files = staticmethod(read_shipped)
+    package_versions = staticmethod(read_versions)
+    find_unsigned = staticmethod(find_unsigned)
+    package_with = staticmethod(package_with)
+    is_upgrade = staticmethod(is_upgrade)
+    find_upgrading = staticmethod(find_upgrading)
+    is_kernel_package = staticmethod(is_kernel_package)
 
     @property
     def default_mirrors(self) -> Mapping[str, str]:
@@ -200,57 +201,16 @@ class AptFamily:
 
         return names_of(folder, packages, whole=whole)
 
-    def check_host(self) -> None:
-        check_apt()
-
-    def bootstrap(self, engine: str, packages: Packages, workspace: Workspace) -> None:
-        run_bootstrap(engine, packages, workspace)
-
-    def install(self, packages: Packages, workspace: Workspace) -> None:
-        run_install(packages, workspace)
-
-    def unpack_source(
-        self, source: LockedSourcePackage, folder: Path, workspace: Workspace
-    ) -> None:
-        unpack_source(source, folder, workspace)
-
-    def installed(self, workspace: Workspace) -> Mapping[str, Installed]:
-        return find_installed(workspace)
-
     def identity(self, package: LockedPackage) -> str:
         return f"{package.name}:{package.architecture}"
-
-    def kernel_release(self, workspace: Workspace, package: str) -> str:
-        return find_kernel_release(workspace, package)
-
-    def shipped_files(self, root: RootFiles) -> Mapping[str, ShippedFile]:
-        return read_shipped(root)
-
-    def package_versions(self, root: RootFiles) -> Mapping[str, str]:
-        return read_versions(root)
 
     def purl(self, package: LockedPackage, distribution: str, suite: str) -> str:
         name = f"{quote(package.name)}@{quote(package.version, safe=':')}"
         where = f"arch={package.architecture}&distro={quote(suite)}"
         return f"pkg:deb/{distribution}/{name}?{where}"
 
-    def find_unsigned(self, root: RootFiles) -> Sequence[Unsigned]:
-        return find_unsigned(root)
-
-    def package_with(self, path: str) -> str:
-        return package_with(path)
-
-    def is_upgrade(self, words: Sequence[str]) -> bool:
-        return is_upgrade(words)
-
-    def find_upgrading(self, root: RootFiles) -> str:
-        return find_upgrading(root)
-
     def is_kernel_headers(self, package: str) -> bool:
         return package.startswith("linux-headers-")
-
-    def is_kernel_package(self, package: str, release: str) -> bool:
-        return is_kernel_package(package, release)
 
     def finalise(self) -> str:
         return FINALISE

@@ -54,7 +54,7 @@ def fetch_debs(
     """
     archives = dict(zip((source.id for source in apt.sources), apt.shown_uris, strict=True))
     wanted = [
-        Download(package, uri_of(package, archives), partial_path(folder, package))
+        Download(package, uri_of(package, archives), folder / f"{package.sha256}.deb")
         for package in packages
     ]
     right, wanted = sorted_out(wanted)
@@ -74,16 +74,8 @@ def fetch_debs(
             raise fetch_error(wrong, errors, named.get(wrong[0].package.source))
 
 
-def partial_path(folder: Path, package: LockedPackage) -> Path:
-    return folder / f"{package.sha256}.deb"
-
-
 def attempt(
-    apt: Apt,
-    downloads: Sequence[Download],
-    pace: Pace,
-    keep: Keep,
-    sources: Mapping[str, Source],
+    apt: Apt, downloads: Sequence[Download], pace: Pace, keep: Keep, sources: Mapping[str, Source]
 ) -> tuple[str, list[Download]]:
     """Fetch once and keep what is right; returns apt's errors, and what is missing or wrong.
 
@@ -210,9 +202,7 @@ def fetch_error(wrong: Sequence[Download], errors: str, source: Source | None) -
     if UNREACHABLE.search(words):
         who = f"{name}: not in the pool, and the vendor" if vendor_of(source) else "mirror"
         return HostError(
-            f"{who} is not reachable: {first.uri}{words}",
-            where=where,
-            hint=unreached(source),
+            f"{who} is not reachable: {first.uri}{words}", where=where, hint=unreached(source)
         )
     if GONE.search(words):
         return WorkError(

@@ -54,13 +54,14 @@ def run_install(added: Packages, workspace: Workspace) -> None:
     binds = [
         Bind(inputs / name, INSIDE / name) for name in ("repository", "apt.conf", "sources.list")
     ]
-    names = [f"{p.name}:{p.architecture}={p.version}" for p in added.packages]
+    # apt's spelling: without the architecture `all`.
+    names = [f"{p.name}:{p.architecture}={p.version}".replace(":all=", "=") for p in added.packages]
     script = (
         f"mkdir -p {INSIDE}/lists/partial {INSIDE}/cache/archives/partial {INSIDE}/log && "
         'apt-get update && exec apt-get install --yes "$@"'
     )
     workspace.run(
-        ["sh", "-c", script, "sh", *qualified(names)],
+        ["sh", "-c", script, "sh", *names],
         binds=binds,
         env={"APT_CONFIG": f"{INSIDE}/apt.conf", **NO_INITRD},
     )
@@ -69,11 +70,6 @@ def run_install(added: Packages, workspace: Workspace) -> None:
 def render_excludes(globs: tuple[str, ...]) -> str:
     """dpkg(1) --path-exclude options as entries of DPkg::Options."""
     return " ".join(f'"--path-exclude={glob}";' for glob in globs)
-
-
-def qualified(names: list[str]) -> list[str]:
-    """apt's spelling: without the architecture `all`."""
-    return [name.replace(":all=", "=") for name in names]
 
 
 def make_apt_files(folder: Path, suite: str, path_excludes: tuple[str, ...]) -> None:

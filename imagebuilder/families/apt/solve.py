@@ -119,9 +119,7 @@ def solve_layer(
     chosen = sorted(zip(offers, stanzas, strict=True), key=lambda pair: pair[0].name)
     packages = [locked_package(apt, offer, stanza) for offer, stanza in chosen]
     return Solved(
-        request,
-        in_their_pockets(apt, options, packages),
-        tuple(stanza for _, stanza in chosen),
+        request, in_their_pockets(apt, options, packages), tuple(stanza for _, stanza in chosen)
     )
 
 

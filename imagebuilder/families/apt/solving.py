@@ -132,11 +132,7 @@ def read_sources(
 ) -> tuple[LockedSource, ...]:
     """Family.read_sources() from Release files, without package lists."""
     apt = make_apt(
-        sources,
-        archives.mirrors,
-        archives.cache,
-        architecture=architecture,
-        with_packages=False,
+        sources, archives.mirrors, archives.cache, architecture=architecture, with_packages=False
     )
     with in_use(apt):
         return locked_sources(load_releases(apt, progress), int(time.time()))

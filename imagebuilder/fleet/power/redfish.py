@@ -59,17 +59,14 @@ class Redfish:
         return f"https://{shown}:{port}" if port else f"https://{shown}"
 
     def on(self) -> None:
-        self.reset("On")
+        self.ask("On")
 
     def off(self) -> None:
-        self.reset("ForceOff")
+        self.ask("ForceOff")
 
     def is_on(self) -> bool | None:
         state = self.ask("")
         return {"On": True, "PoweringOn": True, "Off": False, "PoweringOff": False}.get(state)
-
-    def reset(self, kind: str) -> None:
-        self.ask(kind)
 
     def ask(self, kind: str) -> str:
         """Reset the system, unless `kind` is empty; returns its power state before that."""

@@ -21,12 +21,7 @@ from imagebuilder.fleet.rollout.journal import (
 from imagebuilder.fleet.rollout.machine import resumed
 from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
 from imagebuilder.fleet.rollout.run import RolloutRun
-from imagebuilder.fleet.rollout.start import (
-    RolloutOrder,
-    check_goes_on,
-    check_wish,
-    make_rollout,
-)
+from imagebuilder.fleet.rollout.start import RolloutOrder, check_goes_on, check_wish, make_rollout
 from imagebuilder.fleet.rollout.types import LiveRollout, Rollout, RolloutStatus
 from imagebuilder.publish.find import find_profile
 from imagebuilder.tree import Tree

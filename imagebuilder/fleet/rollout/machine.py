@@ -261,8 +261,7 @@ def shifted(rollout: Rollout, by: timedelta) -> Rollout:
 def restart_stages(rollout: Rollout, now: datetime) -> Rollout:
     """The roll-out in which every node has the whole time of its stage again."""
     return replace(
-        rollout,
-        nodes=tuple(enter(n, n.stage, now) if n.in_flight else n for n in rollout.nodes),
+        rollout, nodes=tuple(enter(n, n.stage, now) if n.in_flight else n for n in rollout.nodes)
     )
 
 
