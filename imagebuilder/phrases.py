@@ -30,6 +30,13 @@ def listing(names: Iterable[str]) -> str:
     return ", ".join(quote(name) for name in names)
 
 
+def list_first(names: Iterable[str], most: int, between: str = ", ") -> str:
+    """The first `most` names in one line, and the number of the others: `a, b and 3 more`."""
+    listed = list(names)
+    more = len(listed) - most
+    return between.join(listed[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def quote(text: str) -> str:
     """`text` in double quotes, on one line, cut where it is long."""
     return json.dumps(text if len(text) <= 80 else text[:79] + "…", ensure_ascii=False)

@@ -21,18 +21,18 @@ from imagebuilder.digest import Json, digest_of
 from imagebuilder.families.protocol import Packages
 from imagebuilder.families.registry import family_of
 from imagebuilder.lock.types import Lock, LockedLayer, LockedPackage
+from imagebuilder.phrases import list_first
 from imagebuilder.playbook.step import playbook_steps
 from imagebuilder.reasons import LayerRecord, differences
 from imagebuilder.recipe.expectations import plain
 from imagebuilder.recipe.generated import all_files
 from imagebuilder.recipe.promises import promises_of
 from imagebuilder.recipe.types import Base, Overlay, Recipe
-from imagebuilder.steps.bootstrap import BootstrapStep
 from imagebuilder.steps.build import BuildStep
 from imagebuilder.steps.config import ConfigStep
 from imagebuilder.steps.finalise import FinaliseStep
 from imagebuilder.steps.initrd import InitrdStep
-from imagebuilder.steps.packages import PackagesStep
+from imagebuilder.steps.packages import BootstrapStep, PackagesStep
 from imagebuilder.steps.placed import is_boot_file
 from imagebuilder.steps.prune import PruneStep
 from imagebuilder.steps.python import PythonStep
@@ -350,8 +350,7 @@ def decide(
     # 4. Its own inputs changed.
     changes = differences(before.inputs, link.step.inputs())
     if changes:
-        more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
-        return planned(Action.BUILD, f"{changes[0]}{more}", changes)
+        return planned(Action.BUILD, list_first(changes, 1), changes)
     # 5. Only what is below it changed.
     if before.digest != link.digest:
         return planned(Action.BUILD, tell_below(link, links, history))

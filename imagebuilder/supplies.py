@@ -17,6 +17,7 @@ from imagebuilder.lock.types import Lock, LockedWheel
 from imagebuilder.lock.verified import Locked, Pool, name_of
 from imagebuilder.named import check_named
 from imagebuilder.package_managers import PACKAGE_MANAGERS
+from imagebuilder.phrases import list_first
 from imagebuilder.plan import Plan
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
@@ -63,9 +64,8 @@ def supplies(
         )
 
     def refetch(files: Sequence[Locked]) -> None:
-        names = ", ".join(map(name_of, files[:MOST_NAMED]))
-        more = f" and {len(files) - MOST_NAMED} more" if len(files) > MOST_NAMED else ""
-        ui.note(f"damaged in the package pool, fetching again: {names}{more}")
+        names = list_first(map(name_of, files), MOST_NAMED)
+        ui.note(f"damaged in the package pool, fetching again: {names}")
         get(frozenset(file.sha256 for file in files))
 
     with Pool(packages, wheels, refetch=refetch, fetched=get()) as pool:

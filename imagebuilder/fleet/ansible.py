@@ -7,8 +7,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -92,15 +91,13 @@ def control_path(node: Node, address: str) -> str:
     return f"%(directory)s/{hashlib.sha256(words.encode()).hexdigest()[:10]}"
 
 
-@contextmanager
-def inventory_script(inventory: Mapping[str, Json]) -> Iterator[Path]:
-    """A program that Ansible can ask for an inventory."""
-    with TemporaryDirectory(prefix="imagebuilder-ansible-") as folder:
-        (Path(folder) / "inventory.json").write_text(json.dumps(inventory))
-        script = Path(folder) / "inventory"
-        script.write_text(SCRIPT)
-        script.chmod(0o700)
-        yield script
+def make_inventory(folder: Path, inventory: Mapping[str, Json]) -> Path:
+    """A program that Ansible can ask for an inventory, with its data beside it."""
+    (folder / "inventory.json").write_text(json.dumps(inventory))
+    script = folder / "inventory"
+    script.write_text(SCRIPT)
+    script.chmod(0o700)
+    return script
 
 
 def configure_nodes(
@@ -119,10 +116,8 @@ def configure_nodes(
     kept = {k: v for k, v in env.items() if k.startswith("ANSIBLE_") or k == "SSH_AUTH_SOCK"}
     # host_vars() forbids it to ~/.ssh/config; after an `ssh_args = -A` of theirs, only -a counts.
     kept[EXTRA_ARGS] = f"{env.get(EXTRA_ARGS, '')} -a".strip()
-    with (
-        inventory_script(inventory_of(tree, nodes)) as inventory,
-        TemporaryDirectory(prefix="imagebuilder-ansible-") as folder,
-    ):
+    with TemporaryDirectory(prefix="imagebuilder-ansible-") as folder:
+        inventory = make_inventory(Path(folder), inventory_of(tree, nodes))
         files = [playbook.absolute() for playbook in playbooks]
         argv: list[Word] = [program, "--inventory", inventory, "--", *files]
         log = Path(folder) / "log"

@@ -16,6 +16,7 @@ from pydantic import AfterValidator
 
 from imagebuilder.decode import decode_box, parse_object, read_or_say
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.phrases import list_first
 from imagebuilder.untrusted import MOST_REQUEST, clean_lines, fit
 
 HINT = "let no task of the playbook write into /run/imagebuilder or to the files of imagebuilder"
@@ -66,6 +67,4 @@ def read_rows(path: Path, kind: type[T]) -> list[T]:
 
 def list_words(words: Iterable[str]) -> str:
     """Different words in one line: the first ones, and the number of others."""
-    found = list(dict.fromkeys(words))
-    more = len(found) - MOST_NAMED
-    return ", ".join(found[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return list_first(dict.fromkeys(words), MOST_NAMED)

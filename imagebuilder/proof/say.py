@@ -6,10 +6,11 @@ and gave no answer: that is no good answer.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.phrases import list_first
 from imagebuilder.process import Completed
 
 MOST_NAMES = 3
@@ -36,10 +37,7 @@ class Say:
 
 def some(names: Iterable[str]) -> str:
     """The first few of many names in a text: `a, b, c and 4 more`."""
-    listed: Sequence[str] = list(names)
-    more = len(listed) - MOST_NAMES
-    shown = ", ".join(listed[:MOST_NAMES])
-    return f"{shown} and {more} more" if more > 0 else shown
+    return list_first(names, MOST_NAMES)
 
 
 def why_unanswered(done: Completed) -> str:

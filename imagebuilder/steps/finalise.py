@@ -11,6 +11,7 @@ from typing import ClassVar
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.families.protocol import Family
+from imagebuilder.phrases import list_first
 from imagebuilder.steps import clean
 from imagebuilder.steps.step import Step, StepWorkspace
 
@@ -117,9 +118,8 @@ def check_installed(workspace: StepWorkspace, locked: Mapping[str, str]) -> dict
         *(f"{n} {v} is not in the lock" for n, v in installed.items() if n not in locked),
     ]
     if wrong:
-        more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise WorkError(
-            f"the root differs from its lock: {'; '.join(wrong[:5])}{more}",
+            f"the root differs from its lock: {list_first(wrong, 5, '; ')}",
             hint="a script of an overlay installs or removes packages: list them under `packages:`",
         )
     return {name: one.size for name, one in found.items()}

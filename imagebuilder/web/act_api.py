@@ -26,9 +26,9 @@ from imagebuilder.web.act_pages import (
     question_of,
     read_body,
 )
-from imagebuilder.web.act_schema import PATH
 from imagebuilder.web.action_journal import read_actions, read_said
 from imagebuilder.web.orders import parse_order
+from imagebuilder.web.schema import PATH
 from imagebuilder.web.site import WebSite
 
 EVENT = "actions"

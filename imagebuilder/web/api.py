@@ -27,10 +27,12 @@ from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.report.save import read_reports
 from imagebuilder.report.types import Report
 from imagebuilder.report.words import headline
-from imagebuilder.web.act_schema import ANSWERS, ORDER, SECURITY, describe_actions, describe_order
 from imagebuilder.web.connection import networks_of
 from imagebuilder.web.schema import (
+    ANSWERS,
+    ORDER,
     REFERENCE,
+    SECURITY,
     ApiError,
     ApiMachines,
     ApiNightly,
@@ -40,6 +42,8 @@ from imagebuilder.web.schema import (
     ApiReleases,
     ApiRollout,
     ApiRollouts,
+    describe_actions,
+    describe_order,
 )
 from imagebuilder.web.site import WebSite
 from imagebuilder.web.snapshot import FleetRow, WebSnapshot

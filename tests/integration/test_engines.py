@@ -25,7 +25,7 @@ from imagebuilder.plan import make_plan
 from imagebuilder.process import run
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.settings import load_settings
-from imagebuilder.steps.bootstrap import BootstrapStep
+from imagebuilder.steps.packages import BootstrapStep
 from imagebuilder.steps.step import StepWorkspace
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import settle, walk

@@ -17,6 +17,7 @@ from imagebuilder.checks.traversal import walk
 from imagebuilder.digest import digest_of_file
 from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.families.shipped import Checksum, checksums_of
+from imagebuilder.phrases import list_first
 from imagebuilder.root import Root
 
 INDEXES = ("modules.dep", "modules.dep.bin", "modules.alias.bin", "modules.builtin")
@@ -64,9 +65,8 @@ def test_modules_are_listed(tree: Path, facts: Facts, modules: frozenset[str]) -
     wrong = [f"{name} is not in modules.dep" for name in unknown]
     wrong += [f"{name} is in modules.dep, but missing" for name in sorted(listed - modules)]
     if wrong:
-        many = f" and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
         depmod = f"depmod {facts.image.kernel.release}"
-        pytest.fail(f"{'; '.join(wrong[:MOST])}{many}\nrun {depmod} after the change")
+        pytest.fail(f"{list_first(wrong, MOST, '; ')}\nrun {depmod} after the change")
 
 
 @pytest.mark.static
@@ -88,9 +88,8 @@ def test_every_module_is_for_the_kernel(
         if release != facts.image.kernel.release
     ]
     if wrong:
-        many = f" and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
         pytest.fail(
-            f"the kernel is {facts.image.kernel.release}, but {'; '.join(wrong[:MOST])}{many}\n"
+            f"the kernel is {facts.image.kernel.release}, but {list_first(wrong, MOST, '; ')}\n"
             "a module must be built for the kernel of the image, not for the running one "
             "(dkms -k, make KERNELRELEASE=)"
         )

@@ -12,6 +12,7 @@ import pytest
 
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.traversal import Found, walk
+from imagebuilder.phrases import list_first
 from imagebuilder.root import Root
 
 MERGED = ("bin", "sbin", "lib", "lib64")
@@ -27,8 +28,7 @@ MOST = 5
 def fail_with(found: Sequence[str], what: str) -> None:
     """Fail if anything was found, and show the first few."""
     if found:
-        more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
-        pytest.fail(f"{what}: {', '.join(found[:MOST])}{more}")
+        pytest.fail(f"{what}: {list_first(found, MOST)}")
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from imagebuilder.families.apt.update import UNREACHABLE, unreached, vendor_of
 from imagebuilder.families.protocol import Keep
 from imagebuilder.lock.patience import PATIENCE, Pace, Patience, Progress, SlowError, watched
 from imagebuilder.lock.types import LockedPackage
+from imagebuilder.phrases import list_first
 from imagebuilder.recipe.types import Source
 from imagebuilder.ui import format_count
 
@@ -171,12 +172,14 @@ def download_share(apt: Apt, downloads: Sequence[Download], pace: Pace) -> str:
     return done.stderr if done.status else ""
 
 
+def names_of(wrong: Sequence[Download]) -> str:
+    return list_first((each.package.nevra for each in wrong), 1)
+
+
 def slow_error(wrong: Sequence[Download], patience: Patience, source: Source | None) -> HostError:
-    first = wrong[0]
-    more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     return HostError(
-        f"the mirror sent {patience}: gave up on {first.package.nevra}{more}",
-        where=f"source {first.package.source}",
+        f"the mirror sent {patience}: gave up on {names_of(wrong)}",
+        where=f"source {wrong[0].package.source}",
         hint=f"run the command again to resume the download; or {unreached(source)}",
     )
 
@@ -187,9 +190,7 @@ def fetch_error(wrong: Sequence[Download], errors: str, source: Source | None) -
     lines = [line for line in errors.splitlines() if line.startswith("E:")]
     of_first = [line for line in lines if first.uri in line] or lines
     words = "".join(f"\n    {line}" for line in of_first[:4])
-    more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-    where = f"source {first.package.source}"
-    name = f"{first.package.nevra}{more}"
+    where, name = f"source {first.package.source}", names_of(wrong)
     if FULL.search(errors):
         return FullError(f"no space left for {name}{words}", where=where)
     if BROKEN.search(words):

@@ -48,6 +48,7 @@ from imagebuilder.nodes.evidence.tickets import Tickets, nodes_by_mac
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_version
 from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.phrases import list_first
 from imagebuilder.process import run
 from imagebuilder.tree import ReleaseName, Tree
 
@@ -382,5 +383,4 @@ def name_of(seen: Seen, by_mac: Mapping[str, Node]) -> str:
 
 def list_names(names: Sequence[str]) -> str:
     """Names in one line: the first few, and the number of others."""
-    more = len(names) - FEW_NAMES
-    return ", ".join(names[:FEW_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return list_first(names, FEW_NAMES)

@@ -9,6 +9,7 @@ from typing import Any
 
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.phrases import list_first
 from imagebuilder.proof.reading.containers import (
     CONTAINERD,
     CRI_IMAGES,
@@ -185,9 +186,8 @@ def prove_devices(root: Root, path: str) -> Iterator[Finding]:
     named = list(dict.fromkeys(paths_of(listed)))
     gone = [each for each in named if each.startswith(IN_IMAGE) and not root.lies(each)]
     if gone:
-        many = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         what = f"no container with {listed.get('kind', posixpath.basename(path))} starts: {path} "
-        what += f"names {gone[0]}{many}, which the image does not have"
+        what += f"names {list_first(gone, 1)}, which the image does not have"
         hint = "generate it from the image's driver, or on each node at boot (nvidia-ctk "
         hint += "cdi generate --output=/run/cdi/nvidia.yaml)"
         where = [Evidence(path, said=each) for each in gone[:8]]

@@ -19,7 +19,7 @@ from imagebuilder.families.tool import Tool, check_path, check_tool, find_tool
 from imagebuilder.lock.verified import Pool
 from imagebuilder.package_managers import PACKAGE_MANAGERS
 from imagebuilder.process import run
-from imagebuilder.steps.bootstrap import BootstrapStep
+from imagebuilder.steps.packages import BootstrapStep
 from imagebuilder.workspace import Workspace
 
 TOOL = Tool("frob", "frobnicate", "apt-get install frob", least=24)
