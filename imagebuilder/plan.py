@@ -260,7 +260,7 @@ def packages_of(base: Base, packages: tuple[LockedPackage, ...], epoch: int) -> 
 def bootstrap_step(base: Base, layer: LockedLayer) -> BootstrapStep:
     """The first layer of an image."""
     first = packages_of(base, layer.packages, layer.epoch)
-    return BootstrapStep(base.name, base.engine, family_of(base), first, epoch=layer.epoch)
+    return BootstrapStep(family_of(base), first, base.name, base.engine, epoch=layer.epoch)
 
 
 def packages_steps(base: Base, layer: LockedLayer) -> list[Step]:
@@ -268,7 +268,7 @@ def packages_steps(base: Base, layer: LockedLayer) -> list[Step]:
     if not layer.packages:
         return []
     added = packages_of(base, layer.packages, layer.epoch)
-    return [PackagesStep(layer.overlay, family_of(base), added, epoch=layer.epoch)]
+    return [PackagesStep(family_of(base), added, layer.overlay, epoch=layer.epoch)]
 
 
 def build_steps(

@@ -142,7 +142,7 @@ class BuildStep(Step):
         """Install what the build needs in its tree."""
         tools.run(["sh", "-c", SET_UP_DKMS])
         if self.tools.packages:
-            PackagesStep(self.overlay, self.family, self.tools, epoch=self.epoch).apply(tools)
+            PackagesStep(self.family, self.tools, self.overlay, epoch=self.epoch).apply(tools)
         if self.python and self.locked.python:
             python = self.locked.python
             interpreter = self.python.interpreter

@@ -24,12 +24,30 @@ def inputs_of(packages: tuple[LockedPackage, ...]) -> Json:
 
 
 @dataclass(frozen=True)
-class PackagesStep(Step):
+class InstallStep(Step):
+    """Locked packages that `family` installs."""
+
+    family: Family
+    packages: Packages
+
+    @property
+    def takes(self) -> tuple[Locked, ...]:
+        return self.packages.packages
+
+    @property
+    def checks(self) -> tuple[Callable[[], object], ...]:
+        return (self.family.check_host,)
+
+    @property
+    def counted(self) -> Counted:
+        return Counted(len(self.packages.packages), "package", self.family.set_up)
+
+
+@dataclass(frozen=True)
+class PackagesStep(InstallStep):
     """The packages that an overlay adds to those below."""
 
     overlay: str
-    family: Family
-    added: Packages
 
     @property
     def title(self) -> str:
@@ -38,37 +56,23 @@ class PackagesStep(Step):
     def inputs(self) -> Mapping[str, Json]:
         return {
             "step": f"packages {self.family.install_version}.{clean.VERSION}",
-            "packages": inputs_of(self.added.packages),
-            "path-excludes": list(self.added.path_excludes),
+            "packages": inputs_of(self.packages.packages),
+            "path-excludes": list(self.packages.path_excludes),
             "epoch": self.epoch,
         }
 
-    @property
-    def takes(self) -> tuple[Locked, ...]:
-        return self.added.packages
-
-    @property
-    def checks(self) -> tuple[Callable[[], object], ...]:
-        return (self.family.check_host,)
-
-    @property
-    def counted(self) -> Counted:
-        return Counted(len(self.added.packages), "package", self.family.set_up)
-
     def apply(self, workspace: StepWorkspace) -> None:
-        self.family.install(self.added, workspace)
+        self.family.install(self.packages, workspace)
         run_clean(workspace)
         run_uncheck(workspace)
 
 
 @dataclass(frozen=True)
-class BootstrapStep(Step):
+class BootstrapStep(InstallStep):
     """The base of a recipe."""
 
     base: str
     engine: str
-    family: Family
-    first: Packages
 
     @property
     def title(self) -> str:
@@ -79,26 +83,18 @@ class BootstrapStep(Step):
         return {
             "step": f"bootstrap {self.family.bootstrap_version}.{clean.VERSION}",
             "engine": self.engine if version == 1 else f"{self.engine} {version}",
-            "suite": self.first.suite,
-            "architecture": self.first.architecture,
-            "packages": inputs_of(self.first.packages),
-            "path-excludes": list(self.first.path_excludes),
+            "suite": self.packages.suite,
+            "architecture": self.packages.architecture,
+            "packages": inputs_of(self.packages.packages),
+            "path-excludes": list(self.packages.path_excludes),
             "epoch": self.epoch,
         }
 
     @property
-    def takes(self) -> tuple[Locked, ...]:
-        return self.first.packages
-
-    @property
     def checks(self) -> tuple[Callable[[], object], ...]:
-        return (self.family.check_host, partial(check_tool, self.family.engines[self.engine].tool))
-
-    @property
-    def counted(self) -> Counted:
-        return Counted(len(self.first.packages), "package", self.family.set_up)
+        return (*super().checks, partial(check_tool, self.family.engines[self.engine].tool))
 
     def apply(self, workspace: StepWorkspace) -> None:
-        self.family.bootstrap(self.engine, self.first, workspace)
+        self.family.bootstrap(self.engine, self.packages, workspace)
         run_clean(workspace)
         run_uncheck(workspace)

@@ -84,8 +84,8 @@ def base(workshop: Workshop) -> BootstrapStep:
     lock = load_lock(settings.lock_file("generic"))
     step = make_plan(load_recipe("generic", settings), lock, layers=()).steps[0].step
     assert isinstance(step, BootstrapStep)
-    packages = tuple(p for p in step.first.packages if not p.name.startswith(LEFT_OUT))
-    return replace(step, first=replace(step.first, packages=packages))
+    packages = tuple(p for p in step.packages.packages if not p.name.startswith(LEFT_OUT))
+    return replace(step, packages=replace(step.packages, packages=packages))
 
 
 def make(step: BootstrapStep, work: Path, workshop: Workshop) -> Path:

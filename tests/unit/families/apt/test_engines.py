@@ -57,7 +57,7 @@ def test_a_base_may_name_exactly_the_engines_there_are() -> None:
 
 
 def test_the_engine_and_the_version_of_its_code_are_inputs() -> None:
-    step = BootstrapStep("debian-x", "mkosi", APT, Packages("x", "amd64", (), (), 0), epoch=0)
+    step = BootstrapStep(APT, Packages("x", "amd64", (), (), 0), "debian-x", "mkosi", epoch=0)
     for name, engine in ENGINES.items():
         told = name if engine.version == 1 else f"{name} {engine.version}"
         assert replace(step, engine=name).inputs() == {**step.inputs(), "engine": told}
