@@ -213,11 +213,6 @@ def read_bytes(path: Path) -> bytes:
         return stream.read(MAX_BYTES + 1)
 
 
-def read_json(path: Path, *, hint: str = DAMAGED) -> Json:
-    """The value in the file at `path`.  Raises InputError."""
-    return parse_json(read_or_say(path, hint), os.fspath(path), hint=hint)
-
-
 def read_object(path: Path, *, hint: str = DAMAGED, whole: bool = False) -> dict[str, Json]:
     """The JSON object in the file at `path`.  Raises InputError."""
     return parse_object(read_or_say(path, hint), os.fspath(path), hint=hint, whole=whole)
@@ -302,7 +297,8 @@ class JsonFile(Generic[T]):
 
     def load(self, path: Path) -> T:
         """The box in a file.  Raises InputError."""
-        return self.decode(read_json(path, hint=self.hint), os.fspath(path))
+        content, where = read_or_say(path, self.hint), os.fspath(path)
+        return self.decode(parse_json(content, where, hint=self.hint), where)
 
     def derive(self, box: T) -> dict[str, Json]:
         return {name: getattr(box, name) for name in self.derived}

@@ -14,11 +14,10 @@ from pathlib import Path
 from rich.console import Console
 
 from imagebuilder.fleet.addresses import last_seen
-from imagebuilder.fleet.overview import views_of
+from imagebuilder.fleet.overview import find_states, views_of
 from imagebuilder.fleet.rollout.journal import find_rollouts
 from imagebuilder.fleet.rollout.types import LiveRollout, RolloutStage, RolloutStatus
 from imagebuilder.fleet.screen import FleetShot, draw
-from imagebuilder.fleet.status import find_states
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.tree import Tree
 from tests.fleet_world import FleetWorld, make_world

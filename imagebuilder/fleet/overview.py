@@ -1,24 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How nodes are: the state that follows from evidence, what they say of their own health, and of
-whom the console is missing.
+"""How nodes are now: the state that follows from evidence, what they say of their own health, and
+of whom the console is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import RootError
-from imagebuilder.fleet.addresses import last_records
+from imagebuilder.fleet.addresses import addresses_of, last_records
 from imagebuilder.fleet.health import Health, Verdict, read_health, reported_health
-from imagebuilder.fleet.state import LAST_STAGE, Condition, NodeState, Observation
-from imagebuilder.fleet.status import observe
+from imagebuilder.fleet.probe import probe_nodes
+from imagebuilder.fleet.state import (
+    LAST_STAGE,
+    Condition,
+    NodeState,
+    Observation,
+    SshEvidence,
+    derive_state,
+)
 from imagebuilder.nodes.config import read_config
-from imagebuilder.nodes.evidence.boots import read_boots
+from imagebuilder.nodes.evidence.boots import FellBack, find_fallbacks, read_boots
 from imagebuilder.nodes.evidence.consoles import find_consoles
 from imagebuilder.nodes.evidence.seen import Seen
+from imagebuilder.nodes.references import find_release
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
 from imagebuilder.ui import format_age
@@ -163,3 +171,61 @@ def is_silent(tree: Tree, node: Node, fetched: str, last: Seen) -> bool:
         return False
     config = read_config(tree, last.given)  # the setting may be newer than the boot
     return config is not None and any(word.startswith(WORD) for word in config.words)
+
+
+def observe(
+    tree: Tree, nodes: Sequence[Node], seen: Mapping[str, Seen | None] | None = None
+) -> list[NodeState]:
+    """How each node is now, in the order given: the ssh servers of all are asked.
+
+    `seen` are their last records, where they were read already.
+    """
+    seen = last_records(tree, nodes) if seen is None else seen
+    now = datetime.now(UTC)
+    return find_states(tree, nodes, seen, probe_nodes(addresses_of(nodes, seen)), now)
+
+
+def find_states(
+    tree: Tree,
+    nodes: Sequence[Node],
+    seen: Mapping[str, Seen | None],
+    answers: Mapping[str, Observation],
+    probed: datetime | None,
+) -> list[NodeState]:
+    """How each node is by what is on record, and by `answers` of ssh servers, which were asked at
+    that time (None: never).
+    """
+    now = datetime.now(UTC)
+    releases: dict[tuple[str, str, str], str] = {}
+    for node in nodes:
+        key = (node.profile, node.channel, node.version)
+        if key not in releases:
+            version = find_release(tree, node)
+            releases[key] = f"{node.profile}@{version}" if version else ""
+    boots = read_boots(tree)
+    states = [
+        derive_state(
+            node.name,
+            seen[node.name],
+            SshEvidence(
+                answers.get(node.name),
+                probed,
+                boots[node.name].ready_since if node.name in boots else None,
+            ),
+            releases[node.profile, node.channel, node.version],
+            now,
+        )
+        for node in nodes
+    ]
+    fallbacks = find_fallbacks(tree, nodes)
+    return [
+        with_fallback(state, node, fallbacks[node.name]) if node.name in fallbacks else state
+        for state, node in zip(states, nodes, strict=True)
+    ]
+
+
+def with_fallback(state: NodeState, node: Node, fallback: FellBack) -> NodeState:
+    """The state of a node that the boot server gives another release than nodes.yaml wants."""
+    words = f"{fallback}; {state.words}"
+    following = f"{node.profile}@{fallback.version}"
+    return replace(state, words=words, next=following, fell_back=True)

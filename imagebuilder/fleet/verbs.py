@@ -15,11 +15,11 @@ from typing import TypeVar
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.limited import try_each
+from imagebuilder.fleet.overview import observe
 from imagebuilder.fleet.power.protocol import PowerDriver, PowerError
 from imagebuilder.fleet.select import fold
 from imagebuilder.fleet.ssh import Said, run_on
 from imagebuilder.fleet.state import NodeState
-from imagebuilder.fleet.status import observe
 from imagebuilder.nodes.types import Node
 from imagebuilder.ssh import SSH_FAILED
 from imagebuilder.tree import Tree

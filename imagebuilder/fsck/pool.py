@@ -11,7 +11,6 @@ from pathlib import Path
 
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.families.registry import family_of
-from imagebuilder.fetch import fetch
 from imagebuilder.folders import matching
 from imagebuilder.fsck.types import Checked, Damage
 from imagebuilder.lock.builds import environments, every_package
@@ -23,7 +22,7 @@ from imagebuilder.package_managers import POOLS
 from imagebuilder.pipeline import mirrors_of
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.settings import Settings
-from imagebuilder.supplies import pool_folders
+from imagebuilder.supplies import fetch, pool_folders
 from imagebuilder.ui import PoolProgress, Ui
 
 OTHER = "does not match its digest"

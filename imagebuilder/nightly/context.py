@@ -10,9 +10,8 @@ from pathlib import Path
 from time import monotonic
 
 from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
-from imagebuilder.nightly.faults import fault_of, in_a_line
+from imagebuilder.nightly.faults import fault_of, in_a_line, is_full
 from imagebuilder.nightly.history import RUNS_FOLDER
-from imagebuilder.nightly.retry import is_full
 from imagebuilder.nightly.types import Ending, NightlyOptions, NightlyStage, ProfileRun
 from imagebuilder.nightly.upstream import Upstream
 from imagebuilder.report.types import Report

@@ -20,7 +20,6 @@ from dataclasses import replace
 from imagebuilder import build as building
 from imagebuilder.errors import WorkError
 from imagebuilder.families.registry import family_of
-from imagebuilder.fetch import fetch
 from imagebuilder.files import write_file
 from imagebuilder.image.proof import check_proved
 from imagebuilder.image.types import read_image
@@ -48,7 +47,7 @@ from imagebuilder.report.standing import Standing, State
 from imagebuilder.report.types import Stage as BootStage
 from imagebuilder.store.repository import Store, make_store
 from imagebuilder.store.state import make_state
-from imagebuilder.supplies import needed, pool_folders
+from imagebuilder.supplies import fetch, needed, pool_folders
 from imagebuilder.tree import CANDIDATE, STABLE, ReleaseName, Tree
 from imagebuilder.ui import PoolProgress
 

@@ -27,10 +27,9 @@ from imagebuilder.nightly.exclusive import (
     single_run,
     sweep_leftovers,
 )
-from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
+from imagebuilder.nightly.faults import TROUBLES, fault_of, find_waits, in_a_line, merged
 from imagebuilder.nightly.history import RUNS_FOLDER, begin_run, find_latest
 from imagebuilder.nightly.profile import run_profile
-from imagebuilder.nightly.retry import find_waits, merged
 from imagebuilder.nightly.rollout import roll_out
 from imagebuilder.nightly.save import save_run
 from imagebuilder.nightly.space import prune

@@ -26,8 +26,7 @@ from imagebuilder.web.act_client import ActClient, order_words
 from imagebuilder.web.action_journal import ActionRecord, ActionState, read_actions, read_said
 from imagebuilder.web.guard import is_private
 from imagebuilder.web.orders import MOST_NODES, ActOrder, parse_form
-from imagebuilder.web.pages import FILTER, filter_rows
-from imagebuilder.web.render import show_page
+from imagebuilder.web.pages import FILTER, filter_rows, show_page
 from imagebuilder.web.roles import Role
 from imagebuilder.web.session import COOKIE, LONGEST, WebSession
 from imagebuilder.web.site import WebSite

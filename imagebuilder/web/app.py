@@ -30,8 +30,7 @@ from imagebuilder.web.history_pages import (
     rollouts_page,
 )
 from imagebuilder.web.metrics import make_metrics_route
-from imagebuilder.web.pages import fleet_page, node_page
-from imagebuilder.web.render import MakePage, page_route, show_error
+from imagebuilder.web.pages import MakePage, fleet_page, node_page, page_route, show_error
 from imagebuilder.web.site import WebSite
 
 PAGES: Mapping[str, MakePage] = {

@@ -29,7 +29,7 @@ from imagebuilder.report.types import Report
 from imagebuilder.report.words import headline
 from imagebuilder.web.api import AbsentError, find_listed
 from imagebuilder.web.detail import ReleaseDetail
-from imagebuilder.web.render import show_page
+from imagebuilder.web.pages import show_page
 from imagebuilder.web.site import WebSite
 from imagebuilder.web.snapshot import WebSnapshot
 

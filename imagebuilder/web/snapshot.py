@@ -18,12 +18,11 @@ from imagebuilder.discover import Stranger, discover
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.fleet.addresses import addresses_of, find_addresses
 from imagebuilder.fleet.health import Verdict
-from imagebuilder.fleet.overview import NodeView, views_of
+from imagebuilder.fleet.overview import NodeView, find_states, views_of
 from imagebuilder.fleet.probe import probe_nodes
 from imagebuilder.fleet.rollout.journal import find_live_rollouts, is_running
 from imagebuilder.fleet.rollout.types import LiveRollout
 from imagebuilder.fleet.state import Condition, Observation, summarise
-from imagebuilder.fleet.status import find_states
 from imagebuilder.folders import matching
 from imagebuilder.nightly.history import FoundRuns, find_ids, read_runs
 from imagebuilder.nodes.evidence.usage import read_usage

@@ -28,7 +28,6 @@ from imagebuilder.errors import HostError
 from imagebuilder.families.apt.deb import control
 from imagebuilder.families.apt.mirrors import find_mirrors
 from imagebuilder.families.registry import family_of
-from imagebuilder.fetch import fetch
 from imagebuilder.lock.file import load_lock
 from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.pipeline import settled_lock
@@ -39,6 +38,7 @@ from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings, find_home, load_settings
 from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import remove_tree
+from imagebuilder.supplies import fetch
 from imagebuilder.ui import PoolProgress, Ui, format_size
 from scripts.benchmark.compare import Stored
 

@@ -14,9 +14,8 @@ from imagebuilder.cli.summary import render_image
 from imagebuilder.decode import decode_box, encode_box
 from imagebuilder.digest import canonical_json
 from imagebuilder.errors import InputError
-from imagebuilder.families.apt.claims import check_names, tell_old
 from imagebuilder.families.apt.mirrors import find_mirrors
-from imagebuilder.families.apt.release import check_ends, read_release
+from imagebuilder.families.apt.release import check_ends, check_names, read_release, tell_old
 from imagebuilder.families.apt.solving import locked_source
 from imagebuilder.image.diff import diff_images
 from imagebuilder.image.types import Image, decode_image, encode_image, find_image

@@ -12,12 +12,12 @@ from imagebuilder.families.apt.family import APT
 from imagebuilder.families.apt.mirrors import find_mirrors
 from imagebuilder.families.apt.repository import make_repository
 from imagebuilder.families.protocol import Packages
-from imagebuilder.fetch import fetch
 from imagebuilder.lock.file import load_lock, lock_differences, make_lock_file
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Base, Boot, ExpiredRelease, Overlay, Recipe, Source
 from imagebuilder.resolve import make_lock
+from imagebuilder.supplies import fetch
 
 ARCHIVE = Source(
     "debian-forky", ("forky",), ("main",),

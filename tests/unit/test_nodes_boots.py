@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from imagebuilder.fleet.status import observe
+from imagebuilder.fleet.overview import observe
 from imagebuilder.nodes.config import read_served
 from imagebuilder.nodes.evidence.boots import (
     NodeBoots,

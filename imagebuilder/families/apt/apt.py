@@ -53,7 +53,7 @@ OPTIONS = {
     "APT::Cmd::Pattern-Only": "true",
     # Ubuntu phases updates by machine id; a lock must not depend on the builder's.
     "APT::Get::Always-Include-Phased-Updates": "true",
-    # claims.py compares the suite in a Release file with the requested one; apt compares with its
+    # release.py compares the suite in a Release file with the requested one; apt compares with its
     # cache and would fail on the day that testing becomes stable.
     "Acquire::AllowReleaseInfoChange::Suite": "true",
     "Acquire::AllowReleaseInfoChange::Codename": "true",

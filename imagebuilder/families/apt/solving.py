@@ -12,10 +12,9 @@ from pathlib import Path
 from imagebuilder.errors import InputError
 from imagebuilder.families.apt.apt import DEFAULT_PINS, Apt, forget_lists, in_use, make_apt
 from imagebuilder.families.apt.builds import check_headers, lock_source
-from imagebuilder.families.apt.claims import check_against_lock
 from imagebuilder.families.apt.mirrors import default_notes
 from imagebuilder.families.apt.names import find_suites
-from imagebuilder.families.apt.release import Release
+from imagebuilder.families.apt.release import Release, check_against_lock
 from imagebuilder.families.apt.solve import Solved, solve
 from imagebuilder.families.apt.update import load_releases
 from imagebuilder.families.protocol import Archives, Chosen, Solution, Tell

@@ -11,17 +11,18 @@ from urllib.parse import unquote
 
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.families.apt.apt import Apt
-from imagebuilder.families.apt.claims import check_names, tell_old
 from imagebuilder.families.apt.deb822 import parse_release
 from imagebuilder.families.apt.release import (
     DAY,
     Release,
     check_ends,
+    check_names,
     expired,
     list_name,
     parse_date,
     read_releases,
     release_folder,
+    tell_old,
     tell_places,
 )
 from imagebuilder.files import read_text

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.health import read_health
+from imagebuilder.fleet.overview import observe
 from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, Sight
 from imagebuilder.fleet.ssh import Said, run_on
 from imagebuilder.fleet.state import Condition
-from imagebuilder.fleet.status import observe
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.ssh import SSH_FAILED
 from imagebuilder.tree import NAME, STABLE, Tree

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from imagebuilder.fleet.rollout.machine import wanted_pins
 from imagebuilder.fleet.rollout.types import Rollout
 from imagebuilder.nodes.edit import NodeEdit, set_nodes
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.tree import Tree
 
 
-def pin_nodes(tree: Tree, rollout: Rollout, pins: Mapping[str, str] | None = None) -> list[str]:
-    """Have the nodes pinned as the roll-out says; the names of those that were not.
+def pin_nodes(tree: Tree, rollout: Rollout, wanted: Mapping[str, str]) -> list[str]:
+    """Have nodes pinned to the `wanted` versions, empty for none; the names of those that were not.
 
     Raises InputError when nodes.yaml is wrong.
     """
-    wanted = wanted_pins(rollout) if pins is None else pins
     if not wanted:
         return []
     edited = set_nodes(tree, lambda nodes: find_edits(rollout, wanted, nodes))

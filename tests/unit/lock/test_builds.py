@@ -13,13 +13,13 @@ import pytest
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.families.apt.family import APT
-from imagebuilder.fetch import fetch
 from imagebuilder.lock.builds import every_package
 from imagebuilder.lock.difference import lock_differences
 from imagebuilder.lock.file import load_lock, make_lock_file
 from imagebuilder.lock.pool import package_path
 from imagebuilder.lock.types import Lock, LockedBuild
 from imagebuilder.recipe.types import Build, Overlay, Recipe, Script
+from imagebuilder.supplies import fetch
 from tests.fixtures.aptrepo import DAY, Deb, Plant, SourcePackage, make_archive
 from tests.unit.lock.world import DATE, DEBS, Shown, World, chosen, overlay
 

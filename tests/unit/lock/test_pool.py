@@ -14,12 +14,12 @@ import pytest
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.families.apt.deb import control
 from imagebuilder.families.apt.family import APT
-from imagebuilder.fetch import fetch
 from imagebuilder.lock import patience
 from imagebuilder.lock.patience import PATIENCE, Patience
 from imagebuilder.lock.pool import UNFINISHED
 from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.recipe.types import Recipe
+from imagebuilder.supplies import fetch
 from tests.fixtures.aptrepo import Plant, served
 from tests.fixtures.full import file_size_limit
 from tests.unit.lock.world import Shown, World, hello_recipe

@@ -15,12 +15,12 @@ import pytest
 
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.families.apt.family import APT
-from imagebuilder.fetch import fetch
 from imagebuilder.image.make import list_sources
 from imagebuilder.lock.difference import lock_differences
 from imagebuilder.lock.file import load_lock, make_lock_file
 from imagebuilder.lock.types import Lock
 from imagebuilder.recipe.types import Overlay, Recipe, Source
+from imagebuilder.supplies import fetch
 from tests.fixtures.aptrepo import ArchiveServer, SigningKey, served, sign_release
 from tests.fixtures.vendor import KEY_FILE, Vendor, make_vendor
 from tests.fixtures.vendor_nvidia import nvidia

@@ -11,11 +11,11 @@ from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.families.apt.repository import make_repository
 from imagebuilder.families.protocol import Packages
-from imagebuilder.fetch import fetch
 from imagebuilder.lock.builds import source_files
 from imagebuilder.lock.types import Lock, LockedBuild, LockedFile, LockedSourcePackage, LockedWheel
 from imagebuilder.lock.verified import Pool
 from imagebuilder.recipe.types import Recipe
+from imagebuilder.supplies import fetch
 from tests.fixtures.damage import flip_byte
 from tests.unit.lock.world import Shown, World, hello_recipe
 

@@ -17,7 +17,6 @@ import requests
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.families.apt.family import APT
-from imagebuilder.fetch import fetch
 from imagebuilder.lock import patience, pip, wheels
 from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.patience import PATIENCE, Patience
@@ -27,6 +26,7 @@ from imagebuilder.lock.types import Lock, LockedPython, LockedWheel
 from imagebuilder.lock.wheels import Item, Python, find_size, lock_python, python_of
 from imagebuilder.process import Completed
 from imagebuilder.recipe.types import PythonEnv, Recipe
+from imagebuilder.supplies import fetch
 from tests.fixtures.aptrepo import ArchiveServer, Plant, served
 from tests.unit.lock.world import Shown, World, hello_recipe, overlay
 
@@ -101,7 +101,7 @@ import sys
 from pathlib import Path
 from imagebuilder.lock.file import load_lock
 from imagebuilder.families.apt.family import APT
-from imagebuilder.fetch import fetch
+from imagebuilder.supplies import fetch
 from tests.unit.lock.world import Shown
 lock, debs, wheels, cache = map(Path, sys.argv[1:])
 fetch(load_lock(lock), APT, {}, (), debs, wheels, cache, offline=False, progress=Shown())

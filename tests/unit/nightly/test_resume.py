@@ -17,10 +17,10 @@ from imagebuilder.nightly.choose import LockChoice, digest_of_lock
 from imagebuilder.nightly.commit import render_message as render_commit
 from imagebuilder.nightly.context import Attempt, Nightly
 from imagebuilder.nightly.exclusive import find_killed, find_untold
+from imagebuilder.nightly.faults import merged
 from imagebuilder.nightly.history import find_latest
 from imagebuilder.nightly.message import render_message
 from imagebuilder.nightly.profile import accept, promote_release, publish_image
-from imagebuilder.nightly.retry import merged
 from imagebuilder.nightly.run import RunRecord, boot_test
 from imagebuilder.nightly.types import Ending, NightlyOptions, NightlyRun, NightlyStage, ProfileRun
 from imagebuilder.nightly.upstream import Upstream

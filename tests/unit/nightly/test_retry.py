@@ -11,7 +11,7 @@ import pytest
 
 from imagebuilder.errors import Fault, FullError, HostError, InputError, WorkError
 from imagebuilder.nightly.context import Attempt
-from imagebuilder.nightly.retry import find_waits, is_full, merged
+from imagebuilder.nightly.faults import find_waits, is_full, merged
 from imagebuilder.nightly.types import Ending, NightlyStage, ProfileRun
 from imagebuilder.ui import Ui
 

@@ -12,10 +12,10 @@ from imagebuilder.families.apt.deb822 import parse_release, parse_stanzas
 from imagebuilder.families.apt.family import APT
 from imagebuilder.families.apt.repository import make_repository
 from imagebuilder.families.protocol import Packages
-from imagebuilder.fetch import fetch
 from imagebuilder.lock.types import Lock
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
+from imagebuilder.supplies import fetch
 from tests.unit.lock.world import Shown, World
 
 

@@ -19,10 +19,10 @@ from imagebuilder.errors import HostError, WorkError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.families.apt.solving import make_apt_of
 from imagebuilder.families.apt.update import load_releases
-from imagebuilder.fetch import fetch
 from imagebuilder.lock.patience import Patience, size_below
 from imagebuilder.lock.pool import UNFINISHED, sweep_unfinished
 from imagebuilder.lock.types import Lock
+from imagebuilder.supplies import fetch
 from imagebuilder.ui import PoolProgress, Ui
 from tests.fixtures.aptrepo import Plant
 from tests.unit.lock.test_pool import check_pool, fill, package_of, wanted
@@ -37,7 +37,7 @@ KILLED = """
 import sys
 from imagebuilder.lock.file import load_lock
 from imagebuilder.families.registry import find_family
-from imagebuilder.fetch import fetch
+from imagebuilder.supplies import fetch
 from pathlib import Path
 from tests.unit.lock.world import Shown
 from imagebuilder.recipe.types import Source
