@@ -354,13 +354,9 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 def remove_unfinished(path: Path) -> None:
     """Remove a file of staging() whose writer was killed; leave one that is being written."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return
-    if take_lock(descriptor) and is_at(descriptor, path):
+    if (descriptor := lock_at(path, os.O_NONBLOCK)) is not None:
         path.unlink()
-    os.close(descriptor)
+        os.close(descriptor)
 
 
 @contextmanager
@@ -370,13 +366,13 @@ def scratch(top: Path, prefix: str) -> Iterator[Path]:
     A lock on the folder (flock(2)) tells whether somebody uses it.  Raises OSError.
     """
     for left in top.glob(f"{prefix}*"):
-        if (descriptor := lock_folder(left)) is not None:
+        if (descriptor := lock_at(left, os.O_DIRECTORY)) is not None:
             shutil.rmtree(left, ignore_errors=True)
             os.close(descriptor)
     mine = None
     while mine is None:  # somebody may have taken it for one that was left
         place = Path(tempfile.mkdtemp(dir=top, prefix=prefix))
-        mine = lock_folder(place)
+        mine = lock_at(place, os.O_DIRECTORY)
     try:
         yield place
     finally:
@@ -386,10 +382,10 @@ def scratch(top: Path, prefix: str) -> Iterator[Path]:
             os.close(mine)
 
 
-def lock_folder(path: Path) -> int | None:
-    """A descriptor that holds the lock of a folder; None when it is another's, or gone."""
+def lock_at(path: Path, flags: int) -> int | None:
+    """A descriptor that holds the lock of a file or folder; None when it is another's, or gone."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags)
     except OSError:
         return None
     if take_lock(descriptor) and is_at(descriptor, path):

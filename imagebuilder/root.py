@@ -132,8 +132,13 @@ class Root:
 
     def lies(self, name: str) -> bool:
         """Whether there is something at `name`, if only a dangling symlink."""
+        place = self.place(name)
+        return place is not None and os.path.lexists(place)
+
+    def place(self, name: str) -> Path | None:
+        """The path on this host of `name` itself, no link followed; None without its folder."""
         folder = self.host(posixpath.dirname(name))
-        return folder is not None and os.path.lexists(folder / posixpath.basename(name))
+        return folder and folder / posixpath.basename(name)
 
     def walk(self, folder: str) -> Iterator[str]:
         """Every regular file below a folder, symlinks not followed, in a stable order."""

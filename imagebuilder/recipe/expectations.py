@@ -9,9 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from typing import cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from imagebuilder.digest import Json
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -101,13 +106,13 @@ class Expectations:
         return tuple(dict.fromkeys(filter(None, named)))
 
 
-def joined(expectations: Iterable[Expectations]) -> Expectations:
-    """All expectations in one, without duplicates."""
-    listed = list(expectations)
-    return Expectations(
+def joined(kind: type[T], given: Iterable[T]) -> T:
+    """All of `given`, whose fields are tuples, in one, each thing once."""
+    listed = list(given)
+    return kind(
         **{
             field.name: tuple(dict.fromkeys(x for one in listed for x in getattr(one, field.name)))
-            for field in fields(Expectations)
+            for field in fields(kind)
         }
     )
 

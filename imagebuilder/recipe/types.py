@@ -357,4 +357,4 @@ class Recipe:
 
     @property
     def expectations(self) -> Expectations:
-        return joined(overlay.expectations for overlay in self.overlays)
+        return joined(Expectations, (overlay.expectations for overlay in self.overlays))

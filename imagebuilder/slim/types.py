@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -98,10 +97,10 @@ Told = SlimChange | Kept | Unmatched
 
 def place_of(root: Root, name: str) -> Path:
     """The path on the host of `name` itself, without following a symlink."""
-    folder = root.host(posixpath.dirname(name))
-    if folder is None:
+    place = root.place(name)
+    if place is None:
         raise FileNotFoundError(name)
-    return folder / posixpath.basename(name)
+    return place
 
 
 def remove(root: Root, name: str, kind: Kind) -> SlimChange:

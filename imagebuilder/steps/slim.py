@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -19,6 +19,7 @@ from imagebuilder.decode import parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.process import Word
+from imagebuilder.recipe.expectations import joined
 from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Recipe, Slim
 from imagebuilder.slim.types import FAULT, SlimOrder
@@ -112,22 +113,11 @@ def slim_step(recipe: Recipe, epoch: int) -> SlimStep | None:
 
     Raises InputError when firmware is to go and a device's is not known.
     """
-    slim = joined(overlay.slim for overlay in recipe.overlays)
+    slim = joined(Slim, (overlay.slim for overlay in recipe.overlays))
     if slim == Slim():
         return None
     wanted = wanted_firmware(recipe) if slim.firmware else ()
     return SlimStep(slim, wanted, recipe.base.kernel, epoch=epoch)
-
-
-def joined(given: Iterable[Slim]) -> Slim:
-    """All of `given` in one, each thing once."""
-    listed = list(given)
-    return Slim(
-        **{
-            field.name: tuple(dict.fromkeys(x for one in listed for x in getattr(one, field.name)))
-            for field in fields(Slim)
-        }
-    )
 
 
 def wanted_firmware(recipe: Recipe) -> tuple[str, ...]:

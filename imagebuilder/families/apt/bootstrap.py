@@ -9,7 +9,6 @@ its logs) is removed here, so engines stay interchangeable.
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,9 +86,10 @@ def remove_traces(tree: Path) -> None:
         if root.is_dir(f"/usr/{name}") and not root.names(f"/usr/{name}"):
             remove_in(root, f"usr/{name}")
             remove_in(root, name)
-    if root.lies("/etc/machine-id"):  # a root belongs to no machine, and must be reproducible
-        remove_in(root, "etc/machine-id")
-        place_file(place_in(root, "etc/machine-id"), b"", 0o644)
+    own = root.place("/etc/machine-id")
+    if own and os.path.lexists(own):  # a root belongs to no machine, and must be reproducible
+        remove(own)
+        place_file(own, b"", 0o644)
     if root.link_at("/etc/resolv.conf") == "":  # a link is the resolver's, a file the builder's
         remove_in(root, "etc/resolv.conf")
     for name in ("proc", "sys"):
@@ -102,14 +102,8 @@ def remove_traces(tree: Path) -> None:
             remove_in(root, f"{name}/{entry}")
 
 
-def place_in(root: Root, name: str) -> Path:
-    """The path out here of `name`, whose folder is there."""
-    folder = root.host(posixpath.dirname(f"/{name}"))
-    assert folder is not None
-    return folder / posixpath.basename(name)
-
-
 def remove_in(root: Root, name: str) -> None:
     """Remove a file, folder or symlink of a root; nothing that is not there."""
-    if root.lies(f"/{name}"):
-        remove(place_in(root, name))
+    place = root.place(f"/{name}")
+    if place and os.path.lexists(place):
+        remove(place)
