@@ -17,7 +17,6 @@ from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
 from imagebuilder.lock.file import load_lock
 from imagebuilder.log import APPEND
-from imagebuilder.nightly.clock import clock_warnings
 from imagebuilder.nightly.commit import commit_locks
 from imagebuilder.nightly.context import Attempt, Boot, Nightly
 from imagebuilder.nightly.exclusive import (
@@ -41,7 +40,7 @@ from imagebuilder.nightly.types import (
     ProfileRun,
     Pruned,
 )
-from imagebuilder.nightly.upstream import Upstream
+from imagebuilder.nightly.upstream import Upstream, clock_warnings
 from imagebuilder.nodes.references import find_version
 from imagebuilder.pipeline import mirrors_of
 from imagebuilder.plain import open_plain

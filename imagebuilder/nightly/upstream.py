@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources of a run: the Release files of each are read once, for all profiles.
+"""The sources of a run, and what their dates say of this host's clock.
 
-They are fetched and verified without lists of packages, in a tenth of a second if nothing changed.
+The Release files of each source are read once, for all profiles: fetched and verified without lists
+of packages, in a tenth of a second if nothing changed.
+
+No version depends on the clock: the version of an image is the date of its archive.  The expiry of
+Release files, the order of boot tests and the age of a node's last sign do depend on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from imagebuilder.errors import ImagebuilderError
@@ -17,6 +22,12 @@ from imagebuilder.lock.storage import storing
 from imagebuilder.lock.types import LockedSource
 from imagebuilder.recipe.types import Base, Recipe, Source
 from imagebuilder.ui import Ui
+
+DAY = 86400
+# Archives of a distribution in use are younger than this.
+OLD_DAYS = 60
+# A smaller difference between the clocks of two machines is not worth a warning.
+SKEW_S = 600
 
 
 @dataclass(frozen=True)
@@ -60,3 +71,31 @@ class Upstream:
         """The date of the newest Release file of this run, seconds since 1970; 0 for none."""
         came = [said for said in self.said.values() if not isinstance(said, ImagebuilderError)]
         return max((source.date for said in came for source in said), default=0)
+
+
+def clock_warnings(now: float, *, lock: int, run: float, release: int) -> Iterator[str]:
+    """What is odd about this host's time `now`; all times in seconds since 1970, 0 if unknown.
+
+    `lock` is the newest epoch of a lock file, `run` the start of the previous nightly run, and
+    `release` the date of the newest Release file.
+    """
+    for moment, what in (
+        (run, "the previous nightly run began"),
+        (max(lock, release), "the newest archive was made"),
+    ):
+        if moment > now + SKEW_S:
+            yield (
+                f"this host's clock says {show_moment(now)}, but {what} {show_moment(moment)}: "
+                "the clock was set back, or was fast before; check its time synchronisation"
+            )
+    if release and now - release > OLD_DAYS * DAY:
+        days = int(now - release) // DAY
+        yield (
+            f"the newest archive is {days} days old by this host's clock ({show_moment(now)}): "
+            "the mirror is no longer updated, or the clock is fast"
+        )
+
+
+def show_moment(moment: float) -> str:
+    """A time for people, in UTC."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M UTC")

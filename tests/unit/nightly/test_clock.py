@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from imagebuilder.nightly.clock import DAY, clock_warnings
+from imagebuilder.nightly.upstream import DAY, clock_warnings
 
 NOW = 1_795_000_000
 SANE = {"lock": NOW - DAY, "run": NOW - DAY, "release": NOW - 3600}
