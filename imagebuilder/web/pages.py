@@ -24,7 +24,7 @@ from imagebuilder.explain import explain
 from imagebuilder.fleet.overview import ILL
 from imagebuilder.fleet.state import Condition
 from imagebuilder.nodes.evidence.boots import find_fallbacks, read_boots
-from imagebuilder.nodes.evidence.timeline import ReportedBoot
+from imagebuilder.nodes.evidence.report_log import ReportedBoot
 from imagebuilder.nodes.types import Node
 from imagebuilder.web.api import AbsentError, choose_rows, find_row
 from imagebuilder.web.site import WebSite

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.nodes.evidence.timeline import MOST, find_boots
+from imagebuilder.nodes.evidence.report_log import MOST, find_boots
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree, make_tree
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""serve/reports.log: the web server's log of reports and tickets, read in bounded pieces.
+"""serve/reports.log: the web server's log of reports and tickets, read in bounded pieces; and the
+last boots of a node, with the time of each stage.
 
     {"time":"...","address":"...","uri":"/report/TICKET/GIVEN/PROFILE/VERSION?stage=...","agent":"..."}
     {"time":"...","address":"...","uri":"/report/health?...","agent":"..."}  (health.py)
     {"time":"...","address":"...","uri":"/nodes/MAC/boot.ipxe","ticket":"..."}
 
-Time and address come from the web server; the rest of a report is not trusted.
+Time and address come from the web server; the rest of a report is not trusted.  A boot begins when
+the node fetches its script with a ticket (tickets.py); reports with that ticket belong to it.  Only
+root may read the log.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ import json
 import os
 import re
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from imagebuilder.digest import Json
 from imagebuilder.files import place_file, plain_file
 from imagebuilder.nodes.config import ID, TICKET
 from imagebuilder.nodes.evidence.seen import (
@@ -27,7 +32,8 @@ from imagebuilder.nodes.evidence.seen import (
     parse_record,
     read_bounded,
 )
-from imagebuilder.tree import HYPHENED, MAC, NAME
+from imagebuilder.nodes.types import Node
+from imagebuilder.tree import HYPHENED, MAC, NAME, Tree
 from imagebuilder.untrusted import parse_request
 
 PIECE = 4 * 1024**2  # bytes that are read at a time
@@ -45,6 +51,8 @@ REPORT = re.compile(
 SCRIPT = re.compile(rb"/nodes/(" + HYPHENED.pattern.encode() + rb")/boot\.ipxe")
 WITH_HEALTH = b"/report/health?"
 WITH_TICKET = re.compile(rb"/report/(" + SECRET.encode() + rb")/")
+MOST = 4 * 1024**2  # of the last bytes of each log are read
+BOOTS = 8
 
 
 @dataclass(frozen=True)
@@ -165,3 +173,76 @@ def parse_time(text: bytes) -> str:
         return datetime.fromisoformat(text.decode()).astimezone(UTC).isoformat()
     except (ValueError, OverflowError):
         return ""
+
+
+@dataclass(frozen=True)
+class BootStep:
+    """A stage that the initrd reported, and when (ISO 8601 in UTC)."""
+
+    stage: str
+    at: str
+
+    def as_json(self) -> dict[str, Json]:
+        return {"stage": self.stage, "at": self.at}
+
+
+@dataclass(frozen=True)
+class ReportedBoot:
+    """One boot: `begun` is when its script was fetched; `release` is what its initrd reports, or
+    empty."""
+
+    begun: str
+    address: str
+    release: str = ""
+    steps: tuple[BootStep, ...] = ()
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "begun": self.begun,
+            "address": self.address,
+            "release": self.release,
+            "steps": [step.as_json() for step in self.steps],
+        }
+
+
+def find_boots(tree: Tree, node: Node, most: int = BOOTS) -> tuple[ReportedBoot, ...]:
+    """The last boots of a node, the newest first.  Raises PermissionError."""
+    boots: dict[str, ReportedBoot] = {}
+    for log in (old_log(tree.reports_log), tree.reports_log):
+        for line in read_lines(log):
+            take_line(line, node, boots)
+    return tuple(reversed([*boots.values()][-most:]))
+
+
+def take_line(line: bytes, node: Node, boots: dict[str, ReportedBoot]) -> None:
+    """Add what a line of the log says about the boots of a node, by ticket."""
+    if (match := LINE.fullmatch(line)) is None:
+        return
+    if handed := match["handed"]:
+        script = SCRIPT.fullmatch(match["uri"])
+        if script and script[1].decode().replace("-", ":") in node.macs:
+            begun = parse_time(match["time"])
+            boots.setdefault(handed.decode(), ReportedBoot(begun, match["address"].decode()))
+        return
+    # A cheap test first: most of the log is about other nodes.
+    ticket = WITH_TICKET.match(match["uri"])
+    if ticket is None or (boot := boots.get(ticket[1].decode())) is None:
+        return
+    address, time = match["address"].decode(), parse_time(match["time"])
+    report = parse_seen_report(match["uri"].decode(errors="replace"), address, time)
+    if report is None:
+        return
+    step = BootStep(report[1].stage, time)
+    boots[report[0]] = replace(boot, release=str(report[1].release), steps=(*boot.steps, step)[:32])
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """The last lines of a log, none without a log.  Raises PermissionError."""
+    try:
+        with plain_file(path) as stream:
+            size = stream.seek(0, 2)
+            stream.seek(max(0, size - MOST))
+            lines = stream.read(MOST).split(b"\n")
+    except FileNotFoundError:
+        return
+    yield from lines[1 if size > MOST else 0 : -1]
