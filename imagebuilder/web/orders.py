@@ -70,7 +70,9 @@ class ActOrder:
     @property
     def argv(self) -> list[str]:
         """The words of the command, without the program."""
-        options = [f"--{name}={value}" for name in ("canary", "batch") if (value := self.get(name))]
+        options = [
+            f"--{name}={value}" for name in ("canary", "batch") if (value := getattr(self, name))
+        ]
         options += [f"--{name}" for name in ("force", "yes") if getattr(self, name)]
         named = self.nodes or (self.release or self.profile,)
         return [*self.kind.command, *options, "--", *named]
@@ -91,9 +93,6 @@ class ActOrder:
         """What will happen, as a sentence."""
         said = self.kind.words.format(self.subject)
         return f"{said} {FORCED}" if self.force else said
-
-    def get(self, name: str) -> str:
-        return str(getattr(self, name))
 
 
 @dataclass(frozen=True)

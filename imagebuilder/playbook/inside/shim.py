@@ -359,26 +359,18 @@ def mount(arguments: list[str]) -> int:
 
 
 BY_NAME = {
-    "timedatectl": timedatectl, "loginctl": loginctl, "tuned-adm": tuned_adm, "sysctl": sysctl,
+    "systemctl": systemctl, "service": service, "invoke-rc.d": service, "uname": uname,
+    "hostnamectl": hostnamectl, "timedatectl": timedatectl, "loginctl": loginctl,
+    "tuned-adm": tuned_adm, "sysctl": sysctl, "mount": mount,
 }  # fmt: skip
 
 
 def main(name: str, arguments: list[str]) -> int:
     """Act as the program that was called."""
-    if name == "systemctl":
-        return systemctl(arguments)
-    if name in ("service", "invoke-rc.d"):
-        return service(arguments)
-    if name in POWER:
-        return power(name, arguments)
-    if name == "uname":
-        return uname(arguments)
-    if name == "hostnamectl":
-        return hostnamectl(arguments)
-    if name == "mount":
-        return mount(arguments)
     if name in BY_NAME:
         return BY_NAME[name](arguments)
+    if name in POWER:
+        return power(name, arguments)
     if name in OF_BOOT:
         skip("boot", " ".join([name, *arguments]))
         return 0
