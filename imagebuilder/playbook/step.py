@@ -20,9 +20,14 @@ from imagebuilder.errors import HostError, WorkError
 from imagebuilder.families.tool import find_program
 from imagebuilder.folders import folders_below
 from imagebuilder.playbook.command_socket import command_socket
-from imagebuilder.playbook.controller import Controller, controller_sandbox, make_controller
+from imagebuilder.playbook.controller import (
+    Controller,
+    controller_sandbox,
+    find_machine_words,
+    make_controller,
+    make_machine_files,
+)
 from imagebuilder.playbook.facts import OF_MACHINES
-from imagebuilder.playbook.machine_files import find_machine_words, make_machine_files
 from imagebuilder.playbook.rows import SkippedRow, ToldRow, list_words, read_rows
 from imagebuilder.process import MOST, Word, run
 from imagebuilder.recipe.project import digests_of_project

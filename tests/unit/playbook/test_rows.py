@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import WorkError
-from imagebuilder.playbook.machine_files import find_machine_words
+from imagebuilder.playbook.controller import find_machine_words
 from imagebuilder.playbook.rows import SkippedRow, ToldRow, list_words, read_rows
 
 ROW = {"kind": "service", "what": "ssh.service", "verb": "start"}
