@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files for one playbook: on the builder Ansible's settings, inventory, vars and command; in the root
-those that programs expect on a running machine, but no image may have.
+"""Files for one playbook: on the builder Ansible's settings, inventory, vars and command.
+
+In the root those that programs expect on a running machine, but no image may have.
 """
 
 from __future__ import annotations
