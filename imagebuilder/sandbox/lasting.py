@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
-from imagebuilder.process import Word
+from imagebuilder.process import FULL, Word
 from imagebuilder.program import Program, program
 from imagebuilder.sandbox.init import READY, join_session_keyring
 from imagebuilder.sandbox.mounts import SHIFT
 from imagebuilder.sandbox.sandbox import Sandbox
+from imagebuilder.space import no_space
 
 # Says which process unshare(1) is, whose one child is the first process inside.
 SAY_PID = 'echo "pid $$"; exec "$@"'
@@ -51,14 +52,19 @@ class Inside:
 
 @contextmanager
 def staying(sandbox: Sandbox, log: Path) -> Iterator[Inside]:
-    """The sandbox with somebody in it, until the context ends.  Raises WorkError.
+    """The sandbox with somebody in it, until the context ends.  Raises WorkError and FullError.
 
     This thread, and all that it starts from here on, leaves our session's keys behind.
     """
     join_session_keyring()
     argv = ["sh", "-c", SAY_PID, "sh", *sandbox.words([])]
     with program("the sandbox", argv, log) as running:
-        pid = first_process(running)
+        try:
+            pid = first_process(running)
+        except WorkError as error:
+            if any(map(FULL.search, running.lines)):
+                raise no_space(sandbox.work) from error
+            raise
         try:
             yield Inside(pid, sandbox.environment)
         finally:

@@ -13,10 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
-from imagebuilder.files import make_private
+from imagebuilder.files import is_disk_full, make_private
 from imagebuilder.folders import read_mounts
 from imagebuilder.locks import file_lock, is_locked
 from imagebuilder.process import run
+from imagebuilder.space import no_space
 
 # ioctl_iflags(2), chattr(1) +T: on ext4 what is made in such a folder lies apart on the disk.
 GET_FLAGS, SET_FLAGS, TOP_OF_HIERARCHIES = 0x80086601, 0x40086602, 0x00020000
@@ -28,7 +29,8 @@ KEPT = ".kept"
 def workplace(state: Path, name: str) -> Iterator[Path]:
     """A fresh directory below `state`/work, gone at the end unless keep() was called on it.
 
-    Its lock tells sweep() that somebody lives there; the kernel drops it with the process.
+    Its lock tells sweep() that somebody lives there; the kernel drops it with the process.  Raises
+    FullError for a full disk of which the system does not name a file.
     """
     top = state / "work"
     with file_lock(state / "locks" / "work"):
@@ -41,6 +43,10 @@ def workplace(state: Path, name: str) -> Iterator[Path]:
         owned.__enter__()
     try:
         yield place
+    except OSError as error:
+        if not is_disk_full(error) or error.filename:
+            raise
+        raise no_space(place) from error
     finally:
         owned.__exit__(None, None, None)
         if not (place / KEPT).exists():

@@ -7,14 +7,17 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import WorkError
+from imagebuilder.errors import FullError, WorkError
 from imagebuilder.process import run
 from imagebuilder.sandbox.lasting import staying
 from imagebuilder.sandbox.sandbox import Bind, Sandbox, folders_of
+from imagebuilder.space import no_space
+from imagebuilder.store.workplace import workplace
 from tests.integration.started import command_lines, wait_until
 from tests.workshop import CHECKOUT
 
@@ -243,3 +246,51 @@ def test_nothing_is_imported_from_the_root_of_a_sandbox(module: str) -> None:
     words = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-S", "-B", "-c", late]
     said = run(words, check=False).stderr
     assert said.splitlines()[-1] == "ModuleNotFoundError: No module named 'colorsys'"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 8 MB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder])
+    try:
+        yield folder
+    finally:
+        run(["umount", folder])
+
+
+def fill(disk: Path) -> None:
+    """Leave no byte."""
+    run(["sh", "-c", f"cat /dev/zero > {disk}/filler"], check=False)
+
+
+def test_a_sandbox_on_a_full_disk_names_the_disk(busybox: Path, small: Path) -> None:
+    """With no words of the sandbox, and no log that is gone when somebody reads of it."""
+    run(["cp", "-a", busybox / "c", small])
+    fill(small)
+    with (
+        pytest.raises(FullError, match=f"^{small}: no space left: 0 B free\n  hint: see with df"),
+        staying(Sandbox(small, ("c",), "u", 0), small / "log"),
+    ):
+        pass
+
+
+def test_work_on_a_full_disk_names_the_disk(small: Path) -> None:
+    """An error that does not name a file, as of write(2)."""
+
+    def write() -> None:
+        with workplace(small, "some") as place, (place / "file").open("wb") as stream:
+            fill(small)
+            os.write(stream.fileno(), bytes(1 << 20))
+            os.write(stream.fileno(), bytes(1 << 20))
+
+    with pytest.raises(FullError, match=f"^{small}: no space left: 0 B free\n  hint: see with df"):
+        write()
+
+
+def test_work_on_a_disk_with_no_more_files_names_what_is_missing(small: Path) -> None:
+    run(["mount", "-o", "remount,nr_inodes=20", small])
+    run(["sh", "-c", f"for number in $(seq 20); do > {small}/$number; done"], check=False)
+    said = str(no_space(small))
+    assert said.startswith(f"{small}: no space left: 0 files\n  hint: see with df -i")
