@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from imagebuilder.cli.commands import COMMANDS, load_command
 from imagebuilder.cli.context import Context
-from imagebuilder.cli.main import app
+from imagebuilder.cli.program import app
 from imagebuilder.settings import Settings
 from imagebuilder.ui import Ui
 

@@ -20,7 +20,7 @@ import sys
 import threading
 from pathlib import Path
 
-from imagebuilder.cli.main import run
+from imagebuilder.cli.program import run
 from scripts.benchmark.spent import children, field_of
 
 INIT = b"imagebuilder.sandbox.init"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.cli import main as cli
+from imagebuilder.cli import program as cli
 from imagebuilder.lock import file as lock_file
 from imagebuilder.publish.channel import move as channel
 from tests.inject.builder import environment

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.cli.main import run as run_program
+from imagebuilder.cli.program import run as run_program
 from imagebuilder.process import run
 from imagebuilder.publish.channel.move import promote
 from imagebuilder.publish.publish import publish

@@ -213,7 +213,7 @@ import imagebuilder
 for module in pkgutil.walk_packages(imagebuilder.__path__, "imagebuilder."):
     if not module.name.startswith("imagebuilder.steps.") and "__main__" not in module.name:
         __import__(module.name)
-from imagebuilder.cli.main import run
+from imagebuilder.cli.program import run
 "".encode("utf-8-sig"), "".encode("idna")  # loaded at their first use
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 for words in json.load(sys.stdin):

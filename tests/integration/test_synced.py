@@ -37,10 +37,10 @@ STEPS = {
 }
 RUN = f"""
 import json, os, sys
-from imagebuilder.cli import main
+from imagebuilder.cli import program
 for name, words in json.loads(sys.argv[1]).items():
     sys.argv = ["imagebuilder", *words]
-    status = main.run()
+    status = program.run()
     assert status == 0, (name, status)
     try:
         os.rmdir({MARK!r} + name)

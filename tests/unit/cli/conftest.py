@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.cli.main import run as run_program
+from imagebuilder.cli.program import run as run_program
 from imagebuilder.process import Completed
 
 Program = Callable[..., Completed]

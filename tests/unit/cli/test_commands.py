@@ -41,7 +41,7 @@ HEAVY = {"jinja2", "pydantic", "ruamel", "testinfra"}
 
 
 @pytest.mark.parametrize(
-    ("module", "found"), [("cli.main", set()), ("recipe.load", {"jinja2", "pydantic", "ruamel"})]
+    ("module", "found"), [("cli.program", set()), ("recipe.load", {"jinja2", "pydantic", "ruamel"})]
 )
 def test_the_command_line_imports_nothing_heavy(module: str, found: set[str]) -> None:
     """What a command works with is imported when it runs."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,18 @@ def test_a_recipe_for_a_card_that_is_elsewhere(program: Program) -> None:
     assert '"H100 PCIe", "H100 SXM5 80GB"' in unknown.stderr
     both = program("hardware", "detect", "node3", "--card", "1002:7480")
     assert (both.status, "leave out one" in both.stderr) == (2, True)
+
+
+def test_no_folder_takes_a_temporary_file(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk, of which Python only says that it found no folder."""
+    with monkeypatch.context() as full:
+        full.setattr(tempfile, "tempdir", None)
+        full.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc"])
+        done = program("hardware", "detect", "--card", "Instinct MI300X")
+    assert done.status == 3
+    assert done.stderr.splitlines()[-2:] == [
+        "error: temporary files: No usable temporary directory found in ['/proc']",
+        "  hint: see with df -h which disk is full, or set TMPDIR to a folder with space",
+    ]

@@ -57,6 +57,37 @@ def test_stopped(fake_ostree: Callable[[str], Path], signal: str) -> None:
     assert (done.status, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("signal", ["INT", "TERM", "HUP"])
+@pytest.mark.parametrize(
+    ("module", "lines"),
+    [
+        ("typer", "{}"),
+        ("typer", "try:\n    {}\nexcept BaseException:\n    pass\nfrom time import *\nsleep(20)"),
+        ("sitecustomize", "import atexit\natexit.register(lambda: {})"),
+    ],
+    ids=["while it loads", "while it loads, swallowed", "while it ends"],
+)
+def test_stopped_before_and_after_the_command(
+    tmp_path: Path, signal: str, module: str, lines: str
+) -> None:
+    """Nothing has begun, or all is done: there is nothing to say."""
+    kill = f"os.kill(os.getpid(), signal.SIG{signal})"
+    text = f"import os, signal\n{lines.format(kill)}\n"
+    (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
+    done = shell('exec "$@"', "--version", PYTHONPATH=str(tmp_path))
+    assert (done.status, done.stderr) == (130, "")
+
+
+@pytest.mark.usefixtures("project")
+def test_interrupt_that_is_to_be_ignored(tmp_path: Path) -> None:
+    """Shells start commands in the background like that."""
+    text = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    (tmp_path / "sitecustomize.py").write_text(text, encoding="utf-8")
+    done = shell('trap "" INT; exec "$@"', "profiles", PYTHONPATH=str(tmp_path))
+    assert (done.status, done.stderr) == (0, "")
+
+
 def test_hangup_that_is_to_be_ignored(fake_ostree: Callable[[str], Path]) -> None:
     fake_ostree("kill -s HUP $PPID; echo after >&2; exit 1")
     done = shell('trap "" HUP; exec "$@"', "show", "demo")

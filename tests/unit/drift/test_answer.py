@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from imagebuilder.cli.main import run as run_program
+from imagebuilder.cli.program import run as run_program
 from imagebuilder.drift.answer import DriftAnswer, answer
 from imagebuilder.drift.types import Reboot
 from imagebuilder.errors import InputError
