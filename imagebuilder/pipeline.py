@@ -249,6 +249,7 @@ def resolve(
 ) -> Lock:
     """The lock of `recipe` against the mirrors of this host, as make_lock(); no file is written."""
     from imagebuilder.resolve import make_lock
+    from imagebuilder.supplies import pool_folders
 
     with ui.step(f"lock {recipe.profile}") as step:
         lock = make_lock(
@@ -259,6 +260,7 @@ def resolve(
             siblings=siblings,
             keep=keep,
             allow_older=allow_older,
+            wheels=pool_folders(settings.state, recipe.base.package_manager)[1],
             progress=ui.note,
         )
         step.remark(format_count(len(lock.packages), "package"))

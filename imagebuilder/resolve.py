@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from imagebuilder.families.protocol import Archives, Chosen
@@ -26,6 +27,9 @@ from imagebuilder.recipe.read import OVERLAY_FILE
 from imagebuilder.recipe.types import Base, PythonEnv, Recipe
 from imagebuilder.ui import format_count
 
+# Chooses the wheels of one environment.
+Choose = Callable[[PythonEnv, Python], LockedPython]
+
 
 def make_lock(
     recipe: Recipe,
@@ -36,14 +40,16 @@ def make_lock(
     siblings: Sequence[Lock] = (),
     keep: bool = False,
     allow_older: bool = False,
+    wheels: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Lock:
     """Resolve `recipe` against `mirrors`; writes nothing but below `cache`.
 
     With `keep`, versions of `previous` that a mirror still has are taken again.  Layers that equal
     those of `previous` or of a sibling keep their epoch.  With `allow_older`, Release files may be
-    older than those of `previous`.  `progress` is told what happens and, in
-    lines that start with `note:`, what a person should know.  Raises InputError, HostError and
+    older than those of `previous`.  Wheels that the pool `wheels` has get the size they have there.
+    `progress` is told what happens and, in lines that start with `note:`, what a person should
+    know.  Raises InputError, HostError and
     WorkError.
     """
     family = family_of(recipe.base)
@@ -59,8 +65,9 @@ def make_lock(
         )
         count = len(recipe.overlays) + 1
         layers, aside = solution.chosen[:count], solution.chosen[count:]
-        builds = lock_builds(recipe, layers, aside, cache, progress)
-        undated = locked_layers(recipe, layers, builds, cache, progress)
+        choose = partial(lock_python, cache=cache, progress=progress, pool=wheels)
+        builds = lock_builds(recipe, layers, aside, choose)
+        undated = locked_layers(recipe, layers, builds, choose)
     others = [*([previous] if previous else []), *siblings]
     dated = with_epochs(undated, solution.sources, others)
     lock = Lock(
@@ -103,15 +110,14 @@ def locked_layers(
     recipe: Recipe,
     chosen: Sequence[Chosen],
     builds: Mapping[str, tuple[LockedBuild, ...]],
-    cache: Path,
-    progress: Callable[[str], None],
+    choose: Choose,
 ) -> list[LockedLayer]:
     """The layers with their wheels, without an epoch yet."""
     layers = []
     have: tuple[LockedPackage, ...] = ()
     for overlay, layer in zip((None, *recipe.overlays), chosen, strict=True):
         have += layer.packages
-        python = lock_pythons(recipe, overlay.python if overlay else (), have, cache, progress)
+        python = lock_pythons(recipe, overlay.python if overlay else (), have, choose)
         name, asked = layer.request.overlay, tuple(dict.fromkeys(layer.request.packages))
         built = builds.get(name, ())
         layers.append(LockedLayer(name, asked, layer.packages, python, epoch=0, builds=built))
@@ -144,8 +150,7 @@ def lock_builds(
     recipe: Recipe,
     layers: Sequence[Chosen],
     aside: Sequence[Chosen],
-    cache: Path,
-    progress: Callable[[str], None],
+    choose: Choose,
 ) -> dict[str, tuple[LockedBuild, ...]]:
     """The locked builds by overlay; `aside` is what was chosen for them, in the recipe's order."""
     found: dict[str, tuple[LockedBuild, ...]] = {}
@@ -154,7 +159,7 @@ def lock_builds(
         below = layers[: layers_below(recipe, overlay)]
         packages = [package for one in (*below, chosen) for package in one.packages]
         wheels = [build.python] if build.python else []
-        pythons = lock_pythons(recipe, wheels, packages, cache, progress)
+        pythons = lock_pythons(recipe, wheels, packages, choose)
         locked = LockedBuild(
             name=build.name,
             requested=build.packages,
@@ -171,14 +176,10 @@ def lock_pythons(
     recipe: Recipe,
     environments: Sequence[PythonEnv],
     packages: Sequence[LockedPackage],
-    cache: Path,
-    progress: Callable[[str], None],
+    choose: Choose,
 ) -> tuple[LockedPython, ...]:
     """The wheels of each environment of a root, or of a build's tree, that has `packages`."""
-    return tuple(
-        lock_python(env, python_in(recipe.base, packages, env), cache, progress)
-        for env in environments
-    )
+    return tuple(choose(env, python_in(recipe.base, packages, env)) for env in environments)
 
 
 def with_epochs(

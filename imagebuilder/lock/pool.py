@@ -196,7 +196,10 @@ def shares_of(wheels: Sequence[LockedWheel]) -> Iterator[list[LockedWheel]]:
 
 
 def keep_wheel(path: Path, wheel: LockedWheel, pool: Path) -> None:
-    """Move a wheel into the pool if it matches the lock.  Raises WorkError."""
+    """Move a wheel into the pool if it matches the lock.  Raises WorkError.
+
+    One of another size is kept: the next lock has its size, which the server misreported.
+    """
     found = digest_of_file(path) if path.exists() else "nothing"
     if found != wheel.sha256:
         raise WorkError(f"{wheel.filename} has sha256 {found}, but the lock has {wheel.sha256}")
@@ -204,3 +207,9 @@ def keep_wheel(path: Path, wheel: LockedWheel, pool: Path) -> None:
     make_folder(target.parent)
     path.chmod(0o644)
     keep_file(path, target)
+    if (size := target.stat().st_size) != wheel.size:
+        raise WorkError(
+            f"{wheel.filename} has {size} bytes, but the lock says {wheel.size}, as its index did",
+            hint="lock the profile again: imagebuilder lock PROFILE takes the size of this file, "
+            "which was verified and is kept",
+        )

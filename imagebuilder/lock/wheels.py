@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -32,6 +33,7 @@ from imagebuilder.lock.pip import (
     first_done,
     run_pip,
 )
+from imagebuilder.lock.pool import wheel_path
 from imagebuilder.lock.types import LockedPython, LockedWheel
 from imagebuilder.process import Completed
 from imagebuilder.recipe.requirements import Requirement, load_requirements
@@ -123,9 +125,13 @@ def glibc_of(version: str) -> int:
 
 
 def lock_python(
-    env: PythonEnv, python: Python, cache: Path, progress: Callable[[str], None]
+    env: PythonEnv,
+    python: Python,
+    cache: Path,
+    progress: Callable[[str], None],
+    pool: Path | None = None,
 ) -> LockedPython:
-    """Choose the wheels of one environment.
+    """Choose the wheels of one environment; those in `pool` have the size that they have there.
 
     Raises InputError for requirements that are not exact and hashed, or that have no wheel for
     this Python; HostError if no index is reachable.
@@ -143,6 +149,7 @@ def lock_python(
         items = report_of(work, wanted.options, wanted.entries, python, env)
         by_name = {entry.name: entry for entry in wanted.entries}
         wheels = [locked_wheel(item, by_name, env, work, python) for item in items]
+        wheels = [with_size_in(pool, wheel) for wheel in wheels] if pool else wheels
     return LockedPython(
         path=env.path,
         requirements=env.digest,
@@ -278,8 +285,18 @@ def locked_wheel(
     return LockedWheel(item.name, item.version, item.filename, item.sha256, size)
 
 
+def with_size_in(pool: Path, wheel: LockedWheel) -> LockedWheel:
+    """The wheel with the size of the verified file in the pool, if it is there."""
+    with suppress(OSError):  # the pool may be root's
+        return replace(wheel, size=wheel_path(pool, wheel).stat().st_size)
+    return wheel
+
+
 def find_size(item: Item) -> int | None:
-    """The size of a wheel without fetching it: that of the file, or as its server reports it."""
+    """The size of a wheel without fetching it: that of the file, or as its server reports it.
+
+    Nothing proves what a server reports until the wheel is fetched (pool.keep_wheel()).
+    """
     if item.local:
         return item.local.stat().st_size
     try:

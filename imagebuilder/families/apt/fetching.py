@@ -71,6 +71,7 @@ def fetch_debs(
             more, still = attempt(apt, retried, pace, keep, named)
             errors = f"{errors}\n{more}"
             wrong = [each for each in wrong if each not in retried or each in still]
+        check_sizes(wrong)
         if wrong:
             raise fetch_error(wrong, errors, named.get(wrong[0].package.source))
 
@@ -108,13 +109,29 @@ def sorted_out(downloads: Sequence[Download]) -> tuple[list[Download], list[Down
         refused = path.with_name(f"{path.name}.FAILED")  # apt's name for one with a wrong checksum
         refused.unlink(missing_ok=True)
         size = path.stat().st_size if path.exists() else -1
-        if size == package.size and digest_of_file(path) == package.sha256:
+        is_whole = size >= package.size and digest_of_file(path) == package.sha256
+        if is_whole and size == package.size:
             right.append(download)
             continue
-        if size >= package.size:
+        if size >= package.size and not is_whole:
             path.unlink()
         wrong.append(download)
     return right, wrong
+
+
+def check_sizes(wrong: Sequence[Download]) -> None:
+    """Raise WorkError if a file has the locked content, and so the index has a wrong size of it."""
+    for download in wrong:
+        path, package = download.path, download.package
+        if path.exists() and digest_of_file(path) == package.sha256:
+            size = path.stat().st_size
+            path.unlink()
+            raise WorkError(
+                f"{package.nevra} has {size} bytes, but its index says {package.size}",
+                where=f"source {package.source}",
+                hint="apt installs no such package: tell the owner of the archive, or pin another "
+                "version and lock again",
+            )
 
 
 def uri_of(package: LockedPackage, archives: dict[str, str]) -> str:

@@ -123,6 +123,24 @@ def test_a_file_that_lies_leaves_nothing_behind(
     assert check_pool(world) == wanted(lock)
 
 
+@pytest.mark.parametrize("more", [-7, 7])
+def test_an_index_with_a_wrong_size_is_named(
+    world: World, recipe: Recipe, lock: Lock, more: int
+) -> None:
+    """The file has the locked content: neither the mirror nor the network is broken."""
+    big = package_of(lock, "big")
+    lied = with_package(lock, replace(big, size=big.size + more))
+    says = (
+        rf"^source test: big=1\.0:all has {big.size} bytes, but its index says {big.size + more}\n"
+    )
+    for _ in range(2):
+        with pytest.raises(WorkError, match=says):
+            fill(world, recipe, lied)
+        assert check_pool(world) == wanted(lock) - {f"{big.sha256}.deb"}
+    fill(world, recipe, lock)
+    assert check_pool(world) == wanted(lock)
+
+
 def test_a_file_without_an_end_does_not_fill_the_disk(
     world: World, recipe: Recipe, lock: Lock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
