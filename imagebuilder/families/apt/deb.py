@@ -6,6 +6,8 @@ Reading a control archive takes 2 ms; starting dpkg-deb(1) for each of 200 packa
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import lzma
 import os
@@ -19,22 +21,29 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import BinaryIO
+from typing import BinaryIO, Self, cast
+
+import zstandard
 
 from imagebuilder.errors import WorkError
 from imagebuilder.files import Content, plain_file, write_files
 from imagebuilder.lock.kept import CONTROL, NAMES, Names, aliases_in, find_kept, kept, parse_names
 from imagebuilder.lock.pool import package_path
 from imagebuilder.lock.types import LockedPackage
-from imagebuilder.process import run
 
 MAGIC = b"!<arch>\n"
 HEADER = 60  # bytes before each member of an ar(5) archive
 # Far more than a file has that is read whole: a few bytes may be unpacked to any number.
 MOST_READ = 64 << 20
-# Suffixes of members with a compression that Python supports.
-KNOWN = ("", ".gz", ".xz", ".bz2")
+# What a member may unpack to, and how many files it may have: it goes to no disk, but takes time
+# and, for each file and each header, memory.  The largest packages have 20 GB and 100,000 files.
+MOST_UNPACKED, MOST_FILES, MOST_HEADER = 64 << 30, 1 << 20, 1 << 20
+# Headers with a content that tarfile reads whole: names, and fields of pax(1).
+LONG = (b"L", b"K", b"x", b"X", b"g")
+BROKEN = (
+    OSError, ValueError, EOFError,
+    tarfile.TarError, lzma.LZMAError, zlib.error, zstandard.ZstdError,
+)  # fmt: skip
 INIT = "etc/init.d/"
 UNIT = re.compile(
     r"[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|path|mount|automount|swap|slice|scope)"
@@ -123,23 +132,76 @@ class DebMember(io.RawIOBase):
         return found
 
 
+class Unpacked(io.RawIOBase):
+    """What a decompressor yields; raises ValueError after MOST_UNPACKED bytes."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._left = stream, MOST_UNPACKED
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._stream.read(size)
+        self._left -= len(found)
+        if self._left < 0:
+            raise ValueError(f"it unpacks to more than {MOST_UNPACKED} bytes")
+        return found
+
+
+class Header(tarfile.TarInfo):
+    """A header of a tar archive that is not larger than any header is."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        found = super().frombuf(buf, encoding, errors)
+        if found.type in LONG and found.size > MOST_HEADER:
+            raise ValueError(f"a header has {found.size} bytes, of at most {MOST_HEADER}")
+        return found
+
+
+class Files(tarfile.TarFile):
+    """The files of an archive, of which it remembers each: they are not too many."""
+
+    tarinfo = Header
+    asked = 0
+
+    def next(self) -> tarfile.TarInfo | None:
+        self.asked += 1
+        if self.asked > MOST_FILES:
+            raise ValueError(f"it has more than {MOST_FILES} files")
+        return super().next()
+
+
 @contextmanager
 def open_member(deb: Path, name: str) -> Iterator[tarfile.TarFile]:
-    """The `control` or `data` archive of a package (deb(5)), readable once from start to end.
+    """The files of the `control` or `data` archive of a package (deb(5)), each with its content
+    until the next one.
 
-    Raises WorkError if the file is not a package.
+    Nothing is written to a disk.  Raises WorkError if the file is not a package, or is one that was
+    made to fill the memory.
     """
     try:
         with plain_file(deb) as stream:
             kind, size = find_member(stream, f"{name}.tar")
-            if kind in KNOWN:
-                with tarfile.open(fileobj=DebMember(stream, size), mode="r|*") as archive:
-                    yield archive
-                return
-        with unpacked(deb, name) as path, tarfile.open(path) as archive:
-            yield archive
-    except (OSError, ValueError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
+            unpacked = Unpacked(unpack(kind, cast(BinaryIO, DebMember(stream, size))))
+            with Files.open(fileobj=unpacked, mode="r|") as archive:
+                yield archive
+    except BROKEN as error:
         raise WorkError(f"not a readable package: {error}", where=str(deb)) from error
+
+
+def unpack(kind: str, packed: BinaryIO) -> BinaryIO:
+    """What is in a member with the suffix `kind`, as it is read.  Raises ValueError."""
+    if kind == "":
+        return packed
+    if kind == ".gz":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=packed))
+    if kind in (".xz", ".lzma"):
+        return cast(BinaryIO, lzma.LZMAFile(packed))
+    if kind == ".bz2":
+        return cast(BinaryIO, bz2.BZ2File(packed))
+    if kind == ".zst":
+        whole = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+        return cast(BinaryIO, whole)
+    raise ValueError(f"it is compressed in an unknown way: {kind}")
 
 
 def find_member(stream: BinaryIO, name: str) -> tuple[str, int]:
@@ -157,16 +219,6 @@ def find_member(stream: BinaryIO, name: str) -> tuple[str, int]:
             raise ValueError(f"{found} has {size} bytes")
         stream.seek(size + size % 2, io.SEEK_CUR)
     raise ValueError(f"it has no {name}")
-
-
-@contextmanager
-def unpacked(deb: Path, name: str) -> Iterator[Path]:
-    """The same archive as a file, from dpkg-deb(1), which supports more compressions."""
-    option = "--ctrl-tarfile" if name == "control" else "--fsys-tarfile"
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "tar")
-        run(["sh", "-c", 'exec dpkg-deb "$1" "$2" > "$3"', "sh", option, deb, path])
-        yield path
 
 
 def control(debs: Path, package: LockedPackage) -> str:

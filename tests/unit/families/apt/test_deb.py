@@ -3,17 +3,26 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
+import os
 import subprocess
 import tarfile
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.deb import MAGIC, read_control, read_names
+from imagebuilder.lock.kept import Names
 from tests.fixtures.aptrepo import Deb, make_deb
 
+NO_NAMES = Names(frozenset(), frozenset(), frozenset(), whole=False)
 UNIT = "[Install]\nAlias=b.service\n"
 
 
@@ -67,6 +76,59 @@ def tar_of(*files: tuple[str, bytes]) -> bytes:
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "pack"),
+    [
+        ("", bytes),
+        (".gz", gzip.compress),
+        (".xz", lzma.compress),
+        (".bz2", bz2.compress),
+        (".zst", zstandard.ZstdCompressor().compress),
+    ],
+)
+def test_what_unpacks_to_much_more_goes_to_no_disk_and_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, pack: Callable[[bytes], bytes]
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", os.fspath(temporary))
+    content = pack(gzip.decompress(tar_of(("usr/share/zeros", bytes(2 << 20)))))
+    deb = archive_of(tmp_path / "x.deb", (f"data.tar{kind}", str(len(content)), content))
+    before = temporary.stat().st_mtime_ns
+    read_names(deb, NO_NAMES)
+    monkeypatch.setattr("imagebuilder.families.apt.deb.MOST_UNPACKED", 1 << 20)
+    with pytest.raises(WorkError, match="it unpacks to more than 1048576 bytes"):
+        read_names(deb, NO_NAMES)
+    assert temporary.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_that_fills_the_memory_is_not_read(tmp_path: Path, kind: bytes) -> None:
+    head = tarfile.TarInfo("x")
+    head.type, head.size = kind, 1 << 32
+    content = head.tobuf(tarfile.GNU_FORMAT)
+    deb = archive_of(tmp_path / "x.deb", ("data.tar", str(len(content)), content))
+    with pytest.raises(WorkError, match=f"a header has {1 << 32} bytes, of at most 1048576"):
+        read_names(deb, NO_NAMES)
+
+
+def test_a_package_of_too_many_files_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("imagebuilder.families.apt.deb.MOST_FILES", 9)
+    content = tar_of(*((str(number), b"") for number in range(11)))
+    deb = archive_of(tmp_path / "x.deb", ("data.tar.gz", str(len(content)), content))
+    with pytest.raises(WorkError, match="it has more than 9 files"):
+        read_names(deb, NO_NAMES)
+
+
+@pytest.mark.parametrize("kind", [".zst", ".xz", ".gz", ".lz4"])
+def test_what_is_not_compressed_as_its_name_says_is_no_package(tmp_path: Path, kind: str) -> None:
+    deb = archive_of(tmp_path / "x.deb", (f"control.tar{kind}", "2000", b"x" * 2000))
+    with pytest.raises(WorkError, match="not a readable package"):
+        read_control(deb)
 
 
 def test_a_member_of_a_negative_size_is_no_loop(tmp_path: Path) -> None:
