@@ -93,8 +93,9 @@ def publish(
     try:
         with space_needed(tree.path), changing(tree, ui):
             with (
-                file_lock(tree.lock(f"release-{release}"), waiting=waiting),
+                # First: who waits here for gc must not have what another waits for that gc awaits.
                 file_lock(source.gc_lock, shared=True),
+                file_lock(tree.lock(f"release-{release}"), waiting=waiting),
             ):
                 image = read_image(source, ref)
                 check_cmdline(image)
