@@ -36,6 +36,7 @@ def receive(
     import sys
 
     from imagebuilder.decode import encode_box
+    from imagebuilder.publish.find import open_tree
     from imagebuilder.publish.transport.local import (
         LocalTree,
         check_called,
@@ -44,7 +45,8 @@ def receive(
     )
     from imagebuilder.publish.transport.protocol import Order
     from imagebuilder.publish.transport.reports import take_reports
-    from imagebuilder.tree import Tree, make_tree
+    from imagebuilder.publish.transport.stream import begin
+    from imagebuilder.tree import Tree
 
     common: Context = context.obj
     place = LocalTree(Tree(tree.absolute()))
@@ -55,9 +57,10 @@ def receive(
         return
     ref = image_named(image, commit)
     if reports:
-        print_json(encode_box(take_reports(make_tree(tree), ref.name, sys.stdin.buffer, common.ui)))
+        print_json(encode_box(take_reports(open_tree(tree), ref.name, sys.stdin.buffer, common.ui)))
         return
+    first = begin(sys.stdin.buffer)
     with place.arrival(ref, Order(channel, tuple(formats or ()), untested), common.ui) as arrival:
-        arrival.unpack(sys.stdin.buffer)
+        arrival.unpack(sys.stdin.buffer, first)
         arrival.verify()
         print_json(encode_box(arrival.activate()))

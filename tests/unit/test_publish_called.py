@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from imagebuilder.errors import HostError
 from imagebuilder.locks import file_lock
+from imagebuilder.process import run
 from imagebuilder.publish.transport.local import check_called
 from imagebuilder.rights import check_roots_alone
 from imagebuilder.tree import Tree, make_tree
+from tests.workshop import CHECKOUT
 
 CALLED = {"SUDO_UID": "4321", "SUDO_GID": "4321", "SUDO_USER": "eve"}
 pytestmark = pytest.mark.root
@@ -63,6 +66,27 @@ def test_a_folder_with_something_else_in_it_is_no_tree(tmp_path: Path) -> None:
     (tmp_path / "etc/work").mkdir(parents=True)
     with pytest.raises(HostError, match="neither a netboot tree nor an empty folder"):
         check_called(Tree(tmp_path / "etc"), CALLED)
+
+
+@pytest.mark.parametrize(
+    ("stdin", "words", "said"),
+    [
+        (b"", (), "standard input: nobody sends an image\n  hint: imagebuilder publish"),
+        (b"PK", (), "standard input: has other things than the objects of an image\n  hint: image"),
+        (b"", ("--reports",), "the netboot tree does not exist"),
+    ],
+)
+def test_nothing_is_made_for_who_types_the_command_of_the_receiving_end(
+    tmp_path: Path, stdin: bytes, words: tuple[str, ...], said: str
+) -> None:
+    place = tmp_path / "new/tree"
+    argv = [sys.executable, "-m", "imagebuilder.cli.main", "receive", "--tree", str(place), *words,
+            "demo@1", "a" * 64]  # fmt: skip
+    env = {"IMAGEBUILDER_PROJECT": os.fspath(CHECKOUT), "IMAGEBUILDER_STATE": str(tmp_path / "s")}
+    done = run(argv, stdin=stdin, env=env, check=False)
+    assert done.status == 2
+    assert said in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:

@@ -75,10 +75,13 @@ class LocalArrival:
             deque(copy_objects(source, objects, self.scratch), maxlen=0)
         return sum((source.path / "objects" / name).lstat().st_size for name in objects)
 
-    def unpack(self, stream: IO[bytes]) -> None:
-        """Take the objects from a stream.  Raises WorkError if the stream is invalid."""
+    def unpack(self, stream: IO[bytes], first: bytes) -> None:
+        """Take the objects from a stream, of which `first` was read.
+
+        Raises WorkError if the stream is invalid.
+        """
         with self.ui.step(f"receive {self.image.name}"):
-            unpack_objects(stream, self.scratch.path / "objects")
+            unpack_objects(stream, self.scratch.path / "objects", first)
 
     def verify(self) -> None:
         """Verify every object, then give them to the tree's repository.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import select
 import shutil
 import stat
 import threading
@@ -18,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
-from imagebuilder.errors import HostError, ImagebuilderError, WorkError
+from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.publish.space import full_disk
 from imagebuilder.store.plain import FILE
@@ -29,6 +30,7 @@ TAR_OPTIONS = ("--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner", "-
 # tar would pad what its own compressor writes into a pipe, and zstd does not take the padding.
 COMPRESS = 'exec zstd -3 -T0 --quiet > "$0"'
 DECOMPRESS = "--use-compress-program=zstd --quiet"
+ZSTD = b"\x28\xb5\x2f\xfd"  # begins what pack() writes (RFC 8878)
 CHUNK = 1 << 20
 # Bytes of an object that is no file.  OSTree reads 128 MiB, of which each takes seven in memory; a
 # folder of 300,000 files has 12.
@@ -186,14 +188,35 @@ def stream_objects(
     return counter.count, done
 
 
-def unpack_objects(stream: IO[bytes], folder: Path) -> None:
-    """Unpack a stream into the objects/ of a scratch repository.
+def begin(stream: IO[bytes]) -> bytes:
+    """The first bytes of a sender's stream.  Raises InputError if nobody sends one.
+
+    Who types the command of the receiving end learns it before anything is made.
+    """
+    first = b""
+    while not os.isatty(stream.fileno()) and len(first) < len(ZSTD):
+        ready, _, _ = select.select([stream], [], [], SLOW_S)
+        more = os.read(stream.fileno(), len(ZSTD) - len(first)) if ready else b""
+        if not more:
+            break
+        first += more
+    if first != ZSTD:
+        raise InputError(
+            "has other things than the objects of an image" if first else "nobody sends an image",
+            where="standard input",
+            hint="imagebuilder publish --to, on the machine with the image, runs this command",
+        )
+    return first
+
+
+def unpack_objects(stream: IO[bytes], folder: Path, first: bytes = b"") -> None:
+    """Unpack a stream, of which `first` was read, into the objects/ of a scratch repository.
 
     Raises WorkError if it was cut off, stopped or holds anything else, FullError before the disk
     is full.  The names of a tar may have any length, so tar has a limit of memory.
     """
     unpacking, arriving = os.pipe()
-    incoming = Incoming(stream, arriving, folder)
+    incoming = Incoming(stream, arriving, folder, first)
     # It may wait for a sender that is silent for ever, so nobody waits for it.
     threading.Thread(target=incoming.run, daemon=True).start()
     tar = ["tar", "--extract", *TAR_OPTIONS, DECOMPRESS, "--file=-",
@@ -217,12 +240,13 @@ class Incoming:
     What the pipe's reader makes of it is in `folder`.
     """
 
-    def __init__(self, stream: IO[bytes], sink: int, folder: Path) -> None:
-        self.stream, self.sink, self.folder = stream, sink, folder
+    def __init__(self, stream: IO[bytes], sink: int, folder: Path, first: bytes = b"") -> None:
+        self.stream, self.sink, self.folder, self.first = stream, sink, folder, first
         self.other = OtherSide()
 
     def run(self) -> None:
         with contextlib.suppress(OSError), os.fdopen(self.sink, "wb", 0) as sink:
+            sink.write(self.first)
             while chunk := self.read():
                 view = memoryview(chunk)
                 while view:
