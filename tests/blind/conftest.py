@@ -6,10 +6,12 @@ from __future__ import annotations
 import pytest
 
 from imagebuilder.tree import Tree
-from tests.faults.conftest import Ground, ground, ground_in, made, pytest_terminal_summary
+from tests.faults.conftest import Ground, ground, ground_in, made
+from tests.faults.conftest import pytest_terminal_summary as print_table
 from tests.faults.roots import real
 
 __all__ = ["clothed", "ground", "made", "pytest_terminal_summary"]
+UNPLANTED = "not planted"
 # The recipe of each small root: the real root in its clothes has systemd, kmod, udev and sshd.
 RECIPES = {
     "made-amd": "rx7600xt",
@@ -26,3 +28,16 @@ def clothed(ground: Ground) -> Ground:
     base = ground.releases[real.BASE]
     tree = real.make_real(ground.tree, base, place, tuple(RECIPES.values()))
     return ground_in(ground.place, tree)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the table, and below it which cases were looked for in fewer roots than others."""
+    print_table(terminalreporter)
+    reports = [one for kind in ("passed", "failed") for one in terminalreporter.getreports(kind)]
+    told = [
+        str(value) for one in reports for name, value in one.user_properties if name == UNPLANTED
+    ]
+    if told:
+        terminalreporter.section(f"{UNPLANTED}: {len(told)}")
+        for line in sorted(told):
+            terminalreporter.write_line(line)
