@@ -12,11 +12,10 @@ import mmap
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import takewhile
 
 from imagebuilder.elf import MAGIC, Needs
-from imagebuilder.image.proof import Evidence, Finding, Level
+from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
 from imagebuilder.proof.reading.interpreters import INTERPRETER, SHELL, first_line, runs
 from imagebuilder.proof.reading.libraries import search_of
@@ -37,6 +36,11 @@ RUNNERS = re.compile(
 )
 # What libraries of C and frameworks have for every program.
 EVERY = frozenset(("help", "usage", "version"))
+# A script that asks for none of its words starts with any.
+ASKS = re.compile(rb"\$\{?[1-9#]|\b(getopts?|shift)\b")
+# What starts another program, which may read the options, is a small program that has one of these.
+STARTS = re.compile(rb"\0(exec[vl]p?e?|fexecve|posix_spawnp?|dlm?open)\0")
+MOST_STUB = 64 << 10  # bytes
 PASSES_ON = re.compile(rb"\$[@*]|\$\{[@*]")
 # Libraries of the compiler and of C read no options, but have many words.
 PLAIN = re.compile(r"(ld-linux|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|resolv)\.so).*")
@@ -45,8 +49,9 @@ MOST = 60  # libraries of a program
 
 
 def prove_options(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """Faults of options that a program does not have; warnings if it has none of the line's, or if
-    a variable leads it to libraries that may be others than those that were read.
+    """Faults of options that a program does not have; warnings if it has none of the line's, if it
+    may only start another one, or if a variable leads it to libraries that may be others than those
+    that were read.
     """
     engines = {engine.unit for engine in subject.expectations.engines}
     for unit in startup.starting():
@@ -57,13 +62,12 @@ def prove_options(subject: Subject, startup: Startup) -> Iterator[Finding]:
         for key in KEYS:
             for words in unit.commands.get(key, ()):
                 command = expanded(words, environment)
-                for found in prove_command(subject, unit, key, command):
-                    is_sure = SEARCH not in environment
-                    yield found if is_sure else replace(found, level=Level.WARNING)
+                is_sure = SEARCH not in environment
+                yield from prove_command(subject, unit, key, command, is_sure=is_sure)
 
 
 def prove_command(
-    subject: Subject, unit: LoadedUnit, key: str, words: Sequence[str]
+    subject: Subject, unit: LoadedUnit, key: str, words: Sequence[str], *, is_sure: bool
 ) -> Iterator[Finding]:
     program = find_program(subject.root, words[0]) if words else ""
     names = list(dict.fromkeys(options_of(subject.root, words[1:])))
@@ -82,9 +86,17 @@ def prove_command(
         )
         yield SAY.warning(what, Evidence(place, said=listed), hint=hint)
         return
+    is_sure = is_sure and bool(texts) and not is_stub(texts[0])
     for name in unknown:
-        what = f"{unit.name} does not start: {program} has no option --{name} ({key}=)"
-        yield SAY.fault(what, Evidence(place, said=f"--{name}"), hint=hint)
+        how = "does not start" if is_sure else "might not start"
+        what = f"{unit.name} {how}: {program} has no option --{name} ({key}=)"
+        say = SAY.fault if is_sure else SAY.warning
+        yield say(what, Evidence(place, said=f"--{name}"), hint=hint)
+
+
+def is_stub(program: mmap.mmap | bytes) -> bool:
+    """Whether a program is so small that it may do no more than start another one."""
+    return len(program) <= MOST_STUB and STARTS.search(program) is not None
 
 
 def options_of(root: Root, words: Sequence[str]) -> Iterator[str]:
@@ -99,7 +111,8 @@ def texts_of(subject: Subject, program: str) -> list[mmap.mmap | bytes]:
     first = subject.root.map(program) or b""
     if first[: len(MAGIC)] != MAGIC:
         is_shell = runs(SHELL, first_line(first))
-        return [first] if is_shell and not PASSES_ON.search(first) else []
+        reads_all = is_shell and ASKS.search(first) and not PASSES_ON.search(first)
+        return [first] if reads_all else []
     search = search_of(subject)
     found, queue = {program: first}, [subject.root.resolve(program) or program]
     while queue:

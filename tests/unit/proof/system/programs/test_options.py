@@ -27,6 +27,9 @@ FILES: Mapping[str, Content] = {
     "/usr/bin/wrapper": '#!/bin/sh\nexec daemon "$@"\n',
     "/usr/bin/tool.py": "#!/usr/share/python3\n",
     "/usr/bin/other": program(),
+    "/usr/bin/stub": program() + b"\0config\0execvp\0",
+    "/usr/bin/large": program() + b"\0config\0execvp\0" + bytes(64 << 10),
+    "/usr/bin/placeholder": "#!/bin/sh\n# in the place of daemon --config\nexec sleep infinity\n",
 }
 
 
@@ -58,7 +61,16 @@ def test_libraries_that_a_variable_leads_to(tmp_path: Path) -> None:
     line = f"{PROGRAM} --listen-address=:1 --network-plugin=cni"
     ((level, what),) = told(tmp_path, line, "LD_LIBRARY_PATH=/opt/lib\n")
     assert level is Level.WARNING
-    assert what.endswith("has no option --network-plugin (ExecStart=)")
+    said = f"a.service might not start: {PROGRAM} has no option --network-plugin (ExecStart=)"
+    assert what == said
+
+
+def test_a_program_that_may_only_start_another(tmp_path: Path) -> None:
+    said = "a.service might not start: /usr/bin/stub has no option --port (ExecStart=)"
+    assert told(tmp_path, "/usr/bin/stub --config x --port 1") == [(Level.WARNING, said)]
+    ((level, what),) = told(tmp_path / "large", "/usr/bin/large --config x --port 1")
+    assert level is Level.FAULT
+    assert "large has no option --port" in what
 
 
 def test_options_of_which_none_is_there(tmp_path: Path) -> None:
@@ -77,6 +89,7 @@ def test_options_of_which_none_is_there(tmp_path: Path) -> None:
         f"{PROGRAM} --listen-address=:1 /usr/bin/other --network-plugin",
         f"{PROGRAM} -- --network-plugin",
         "/usr/bin/wrapper --network-plugin",
+        "/usr/bin/placeholder --config x --port 1",
         "/usr/bin/tool.py --network-plugin",
         "/usr/bin/env --network-plugin",
         "/usr/bin/gone --network-plugin",
