@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from imagebuilder import __version__
+from imagebuilder.cli.alike import fold_faults
 from imagebuilder.cli.commands import HELP, Commands
 from imagebuilder.cli.context import Project, State, Verbose
 from imagebuilder.cli.main import STOPPED, STOPPING
@@ -102,8 +103,8 @@ def run() -> int:
 
 
 def tell(error: ImagebuilderError) -> int:
-    """Print every fault; returns the exit code."""
-    for fault in error.faults:
+    """Print every fault, once for all nodes that share it; returns the exit code."""
+    for fault in fold_faults(error.faults):
         print(presentable(f"error: {fault}"), file=sys.stderr)
     return error.exit_code
 
