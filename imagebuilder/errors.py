@@ -20,6 +20,17 @@ def one_line(text: str) -> str:
     return "".join(parts)
 
 
+def below(text: str, indent: int) -> str:
+    """`text`, with every further line at least `indent` columns to the right.
+
+    It may be of a manifest, a report, a node or another machine: a line break in it begins no line
+    that looks like one of ours.
+    """
+    first, *more = text.split("\n")
+    space = " " * indent
+    return "\n".join((first, *(line if line.startswith(space) else space + line for line in more)))
+
+
 @dataclass(frozen=True)
 class Fault:
     """One thing that is wrong: where it is, what it is, and what the person can do next."""
@@ -29,8 +40,9 @@ class Fault:
     hint: str = ""
 
     def __str__(self) -> str:
-        text = f"{one_line(self.where)}: {self.what}" if self.where else self.what
-        return f"{text}\n  hint: {self.hint}" if self.hint else text
+        what = below(self.what, 4)
+        text = f"{one_line(self.where)}: {what}" if self.where else what
+        return f"{text}\n  hint: {below(self.hint, 8)}" if self.hint else text
 
 
 class ImagebuilderError(Exception):

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NoReturn, Protocol, TextIO
 
+from imagebuilder.errors import below
 from imagebuilder.files import is_disk_full
 from imagebuilder.untrusted import MOST_LONG, begin_colour, escape, fit, presentable
 
@@ -147,7 +148,7 @@ class Ui:
 
         A line that cannot be written, for instance to a full disk, is dropped: the work goes on.
         """
-        line = presentable(line)
+        line = presentable(below(line, 2))
         with self._lock, lossy():
             if self._bars:
                 self._bars[-1].write(line, file=self.stream)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from imagebuilder.errors import InputError, WorkError
+from imagebuilder.errors import InputError, WorkError, one_line
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.files import read_offers, refresh_menu
 from imagebuilder.nodes.references import find_channel_faults, find_offers, find_version
@@ -68,9 +68,10 @@ def find_profile(tree: Tree, profile: str) -> list[ReleaseName]:
     """The releases of a profile, at least one.  Raises InputError."""
     if profile and (there := find_releases(tree, profile)):
         return there
-    publish = f"run imagebuilder publish {profile} to make one; imagebuilder releases lists all"
+    named = one_line(profile)
+    publish = f"run imagebuilder publish {named} to make one; imagebuilder releases lists all"
     near = suggest(profile, {release.profile for release in find_releases(tree)}, closest=True)
-    raise InputError(f"profile {profile} has no release in {tree.path}", hint=near or publish)
+    raise InputError(f"profile {named} has no release in {tree.path}", hint=near or publish)
 
 
 def find_release(tree: Tree, name: str) -> ReleaseName:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import HostError, ImagebuilderError
+from imagebuilder.errors import HostError, ImagebuilderError, one_line
 from imagebuilder.image.types import read_image
 from imagebuilder.locks import file_lock, is_locked
 from imagebuilder.publish.channel.gate import check_reason, pass_gate
@@ -60,7 +60,7 @@ class Published:
 
     def render(self) -> str:
         added = f"added {', '.join(self.packed)}" if self.packed else "already published"
-        assumed = "".join(f"\nassumed, not proved: {device}" for device in self.assumed)
+        assumed = "".join(f"\nassumed, not proved: {one_line(device)}" for device in self.assumed)
         said = "published" if self.made else added
         return f"{self.release}: {said}\n{self.moved.render()}{assumed}"
 
@@ -93,8 +93,7 @@ def publish(
     try:
         with space_needed(tree.path), changing(tree, ui):
             with (
-                # First: who waits here for gc must not have what another waits for that gc awaits.
-                file_lock(source.gc_lock, shared=True),
+                file_lock(source.gc_lock, shared=True),  # first: see locks.TURN_S
                 file_lock(tree.lock(f"release-{release}"), waiting=waiting),
             ):
                 image = read_image(source, ref)

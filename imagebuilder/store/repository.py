@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.errors import HostError, InputError, WorkError, one_line
 from imagebuilder.files import (
     close,
     filling,
@@ -142,10 +142,11 @@ class Store:
         of_profile = [i for i in images if i.profile == profile]
         if not of_profile:
             near = suggest(profile, {image.profile for image in images}, closest=True)
+            named = one_line(profile)
             raise InputError(
-                f"no image of profile {profile} in the store",
+                f"no image of profile {named} in the store",
                 hint=near
-                or f"imagebuilder build {profile} makes one; imagebuilder images lists them",
+                or f"imagebuilder build {named} makes one; imagebuilder images lists them",
             )
         if not version:
             return max(of_profile, key=self.made_at)

@@ -146,7 +146,7 @@ class Unpacked(io.RawIOBase):
         return found
 
 
-class Header(tarfile.TarInfo):
+class TarHeader(tarfile.TarInfo):
     """A header of a tar archive that is not larger than any header is."""
 
     @classmethod
@@ -157,10 +157,10 @@ class Header(tarfile.TarInfo):
         return found
 
 
-class Files(tarfile.TarFile):
+class PackageFiles(tarfile.TarFile):
     """The files of an archive, of which it remembers each: they are not too many."""
 
-    tarinfo = Header
+    tarinfo = TarHeader
     asked = 0
 
     def next(self) -> tarfile.TarInfo | None:
@@ -182,7 +182,7 @@ def open_member(deb: Path, name: str) -> Iterator[tarfile.TarFile]:
         with plain_file(deb) as stream:
             kind, size = find_member(stream, f"{name}.tar")
             unpacked = Unpacked(unpack(kind, cast(BinaryIO, DebMember(stream, size))))
-            with Files.open(fileobj=unpacked, mode="r|") as archive:
+            with PackageFiles.open(fileobj=unpacked, mode="r|") as archive:
                 yield archive
     except BROKEN as error:
         raise WorkError(f"not a readable package: {error}", where=str(deb)) from error

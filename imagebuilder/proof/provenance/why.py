@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import InputError
+from imagebuilder.errors import InputError, one_line
 from imagebuilder.image.files import original
 from imagebuilder.image.types import Image, read_image
 from imagebuilder.proof.provenance.read import CONFIGURE, Records, read_records, trace_path
@@ -83,7 +83,9 @@ def explain(settings: Settings, name: str, path: str) -> Explained:
         place = place_of(path, root)
         trace = trace_path(place, records, root)
         if trace is None:
-            raise InputError(f"{image.name} has no {path}", hint=why_missing(place, records))
+            raise InputError(
+                f"{image.name} has no {one_line(path)}", hint=why_missing(place, records)
+            )
         digests = {layer.title: layer.digest for layer in image.layers}
         source = original(place)
         return Explained(
@@ -107,7 +109,8 @@ def why_missing(path: str, records: Records) -> str:
 def place_of(path: str, root: Root) -> str:
     """An absolute path with the symlinks above it followed: /lib/x is /usr/lib/x."""
     if not path.startswith("/"):
-        raise InputError(f"{path} is not an absolute path", hint=f"use /{path}")
+        named = one_line(path)
+        raise InputError(f"{named} is not an absolute path", hint=f"use /{named}")
     plain = posixpath.normpath(f"/{path.lstrip('/')}")
     folder, name = posixpath.split(plain)
     found = root.resolve(folder)
