@@ -101,8 +101,8 @@ def tell_replaced(
     for source, names in replaced.items():
         progress(
             f"note: source {source} replaces {format_count(len(names), 'package')} of the "
-            f"distribution: {', '.join(dict.fromkeys(names))}; pin-packages and pin-priority of "
-            "the source decide what is taken from it"
+            f"distribution: {', '.join(dict.fromkeys(names))}; a pin-priority below 500 for "
+            "pin-packages of the source prefers those of the distribution"
         )
 
 

@@ -131,15 +131,15 @@ class SourceModel(Model):
         min_length=1, description="Exactly the fingerprints that the key file must have."
     )
     pin_packages: list[str] = Field(
-        default=["*"], description="Packages taken from here, by name or glob."
+        default=["*"],
+        description="Packages, by name or glob, that `pin-priority` and `pin-version` are for. All "
+        "others of this source can be chosen too, with priority 500: nothing is excluded.",
     )
     pin_priority: int = Field(
         default=500, ge=-1, le=1001, description="Their priority; other sources have 500."
     )
     pin_version: str = Field(
-        default="",
-        description="Version of those packages, so that all packages of one driver match. "
-        "Template.",
+        default="", description="Version of those packages; those of one driver match. Template."
     )
     expired_release: ExpiredReleaseModel | None = Field(
         default=None, description="Accept an expired Release file, and why."
