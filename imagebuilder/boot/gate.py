@@ -118,7 +118,7 @@ def try_release(
     DamagedError if the release differs from what was published.
     """
     check_host()
-    release = choose_release(tree, name)
+    release = tell_release(tree, name, ui)
     started = datetime.now(UTC)
     identity = f"{started:%Y%m%dT%H%M%SZ}-{os.getpid()}"
     with (
@@ -225,6 +225,16 @@ def choose_release(tree: Tree, name: str) -> ReleaseName:
         check_channels(tree, profile)
         version = find_version(tree, profile, CANDIDATE) or there[-1].version
     return find_release(tree, f"{profile}@{version}")
+
+
+def tell_release(tree: Tree, name: str, ui: Ui) -> ReleaseName:
+    """choose_release(), and say which one it is unless `name` does: that of another variant of the
+    recipe may have been published last.
+    """
+    release = choose_release(tree, name)
+    if str(release) != name:
+        ui.note(f"Testing {release}")
+    return release
 
 
 def read_facts(tree: Tree, release: ReleaseName) -> Facts:

@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from imagebuilder.boot.gate import GateOptions, choose_firmwares, choose_release, choose_roots
+from imagebuilder.boot.gate import (
+    GateOptions,
+    choose_firmwares,
+    choose_release,
+    choose_roots,
+    tell_release,
+)
 from imagebuilder.boot.machine import Firmware
 from imagebuilder.boot.server import LET_ROOT_IN, SSHD_FILE, guests_of, make_view
 from imagebuilder.checks.facts import Facts
@@ -16,6 +23,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.process import Word, run
 from imagebuilder.tree import ReleaseName, make_tree
+from imagebuilder.ui import Ui
 from tests.images import IMAGE
 
 OLD, NEW = ReleaseName("generic", "20260101-a"), ReleaseName("generic", "20260202-b")
@@ -57,6 +65,15 @@ def test_a_profile_stands_for_its_candidate_and_without_one_for_its_newest(tmp_p
     link.symlink_to(f"../../http/releases/generic/{OLD.version}")
     assert choose_release(tree, "generic") == OLD
     assert choose_release(tree, f"generic@{NEW.version}") == NEW
+
+
+def test_which_release_is_tested_is_told_unless_it_is_named(tmp_path: Path) -> None:
+    tree, stream = make_tree(tmp_path), io.StringIO()
+    tree.release(NEW).mkdir(parents=True)
+    ui = Ui.for_stream(stream, {})
+    assert tell_release(tree, "generic", ui) == NEW
+    assert tell_release(tree, str(NEW), ui) == NEW
+    assert stream.getvalue() == f"Testing {NEW}\n"
 
 
 def test_ways_are_chosen_or_refused() -> None:
