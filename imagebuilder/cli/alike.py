@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from imagebuilder.errors import Fault
 
 OF_NODE = re.compile(r"nodes\.([A-Za-z0-9_-]+)(?=[.:\[])")
-POSITION = re.compile(r"(:\d+)*$")
+POSITION = re.compile(r"(?::\d{1,9}){0,2}$")
 
 
 def fold_faults(faults: Sequence[Fault]) -> list[Fault]:
