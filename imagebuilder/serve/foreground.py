@@ -44,6 +44,9 @@ from imagebuilder.ui import Ui, format_count
 DNSMASQ_CONF = "dnsmasq.conf"
 TICK = 1.0  # seconds between checks of nodes.yaml, reports and ssh
 POLL = 0.05  # seconds
+# Between two rotations of the log of reports: after each, the web server has more processes until
+# the downloads of the old ones have ended.
+ROTATION = 60.0
 MOST_TOLD = 1000
 FLOOD = (
     "the daemons print more than serve can read, so some lines were skipped: see in "
@@ -79,6 +82,7 @@ class RunningDaemons:
     lines: Lines = field(default_factory=Lines)
     running: dict[str, Running] = field(default_factory=dict)
     stamp: object = None
+    rotated: float = float("-inf")
     # Warnings that were printed.
     told: Remembered[None] = field(default_factory=lambda: Remembered(MOST_TOLD))
 
@@ -298,7 +302,8 @@ def take_in_reports(server: RunningDaemons) -> None:
     """
     try:
         server.clients.save(time.monotonic())
-        rotate_reports(server.config)
+        if time.monotonic() - server.rotated >= ROTATION and rotate_reports(server.config):
+            server.rotated = time.monotonic()
         note_reports(server.config.tree, served_nodes(server), most=TURN, fold=FOLDED_AT_ONCE)
     except (ImagebuilderError, OSError) as error:
         server.warn_once(str(error), f"could not record what nodes run: {error}")

@@ -18,12 +18,14 @@ from imagebuilder.nodes.files import update_nodes
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.serve import foreground
 from imagebuilder.serve.foreground import (
+    ROTATION,
     RunningDaemons,
     apply_changed_nodes,
     fall_back,
     stamp_of,
     take_in_reports,
 )
+from imagebuilder.serve.rotate import AT_LAST, MOST_REPORTS
 from imagebuilder.serve.show import Screen
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import Ui
@@ -123,6 +125,19 @@ def test_the_ticket_of_a_node_that_is_not_taken_over_yet_stays(server: RunningDa
     take_in_reports(server)
     assert (seen := read_seen(tree.seen(mac)))
     assert seen.stage == "ready"
+
+
+def test_a_flood_of_reports_reloads_the_web_server_once_a_minute(server: RunningDaemons) -> None:
+    """Each reload starts new workers, and who takes an answer slowly keeps the old ones."""
+    tree, large, seen = server.config.tree, AT_LAST * MOST_REPORTS, list[int]()
+    for number in range(6):
+        with tree.reports_log.open("ab") as stream:
+            stream.truncate(large)
+        if number == 4:
+            server.rotated -= ROTATION
+        take_in_reports(server)
+        seen.append(tree.reports_log.stat().st_size)
+    assert seen == [0, large, large, large, 0, large]
 
 
 def test_what_a_full_disk_kept_from_being_served_is_tried_again(

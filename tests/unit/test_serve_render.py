@@ -160,6 +160,10 @@ def test_users_of_the_server_get_no_files_of_nodes(config: ServeConfig) -> None:
     assert {place.partition(";")[0] for place in places} == {f"deny {config.server}"}
 
 
+def test_a_slow_download_does_not_keep_old_workers_for_ever() -> None:
+    assert re.search(r"^worker_shutdown_timeout \d+m;$", render_nginx(FULL, []), re.MULTILINE)
+
+
 def test_the_export_is_read_only_for_the_subnet_and_stable() -> None:
     (said,) = lines(render_exports(FULL))
     assert re.fullmatch(
