@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
+
+# Python reads the module of a codec when it is first used, and a program that gave up root's rights
+# may not be able to: Python itself may be in root's home.
+ESCAPE = codecs.getencoder("unicode_escape")
 
 
 def one_line(text: str) -> str:
@@ -16,8 +21,12 @@ def one_line(text: str) -> str:
     """
     if text.isprintable():
         return text
-    parts = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return "".join(parts)
+    return "".join(c if c.isprintable() else escape_character(c) for c in text)
+
+
+def escape_character(character: str) -> str:
+    r"""A character in the form of Python, such as `\x1b`."""
+    return ESCAPE(character)[0].decode("ascii")
 
 
 def below(text: str, indent: int) -> str:

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
+from imagebuilder.errors import escape_character
+
 MOST = 200  # characters of a value
 MOST_LONG = 4096  # characters of a line of a text
 MOST_WORDS = 32  # words of a query
@@ -73,7 +75,7 @@ def show_character(character: str) -> str:
     """One character in the form of fit()."""
     if character.isprintable():
         return character
-    return " " if character == "\t" else character.encode("unicode_escape").decode("ascii")
+    return " " if character == "\t" else escape_character(character)
 
 
 def clean(text: str, most: int = MOST) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from imagebuilder.digest import Json, digest_of, digest_of_file
+from imagebuilder.errors import one_line
 from imagebuilder.folders import folders_below
-from imagebuilder.recipe.tree import printable
 
 # Folders in a playbook's project that are not part of it.
 IGNORED = frozenset((".git", ".hg", ".venv", "__pycache__", ".ansible"))
@@ -36,7 +36,7 @@ def find_problem_of(project: Path) -> tuple[str, str] | None:
             count += 1
             if not is_text(path, top):
                 return (
-                    f"{printable(os.fspath(path))} is not UTF-8, or its target is not",
+                    f"{one_line(os.fspath(path))} is not UTF-8, or its target is not",
                     "rename it",
                 )
             if path.is_symlink() and (top != project or real.is_relative_to(whole)):

@@ -12,7 +12,7 @@ from errno import EOVERFLOW
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_bytes, digest_of_file
-from imagebuilder.errors import Fault
+from imagebuilder.errors import Fault, one_line
 from imagebuilder.files import read_plain
 from imagebuilder.folders import entries_below
 from imagebuilder.limited import MOST_MAPPED
@@ -86,8 +86,8 @@ def load_tree(
 
 def check_found(found: FoundFile, shown: str, faults: list[Fault]) -> bool:
     """Whether an entry may go into a root; the reason why not is added to `faults`."""
-    where = f"{shown}/files{printable(found.target)}"
-    if printable(found.target) != found.target:
+    where = f"{shown}/files{one_line(found.target)}"
+    if one_line(found.target) != found.target:
         faults.append(Fault(where, "the name has control characters or is not UTF-8"))
         return False
     if problem := kind_problem(found) or target_problem(found.lands):
@@ -111,7 +111,7 @@ def kind_problem(found: FoundFile) -> tuple[str, str] | None:
 def link_problem(target: str, link: str) -> tuple[str, str] | None:
     """What and hint if a symlink could lead out of the root."""
     folder = posixpath.dirname(target)
-    if printable(link) != link:
+    if one_line(link) != link:
         return "the symlink's target has control characters or is not UTF-8", ""
     if link.startswith("/"):
         relative = posixpath.relpath(link, folder)
@@ -212,10 +212,3 @@ def render_file(scope: Scope, found: FoundFile, shown: str) -> bytes | None:
     except Unknown:
         pass
     return None
-
-
-def printable(text: str) -> str:
-    """`text` with everything escaped that is not printable or not UTF-8."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )

@@ -7,6 +7,7 @@ import contextlib
 import os
 import pwd
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,11 +24,15 @@ from imagebuilder.nodes.evidence.consoles import (
     hide_tickets,
     parse_name,
 )
-from imagebuilder.nodes.types import Node
+from imagebuilder.nodes.types import NETCONSOLE_PORT, Node
+from imagebuilder.process import Word
+from imagebuilder.program import program
 from imagebuilder.serve.consoles import (
     BOOTS,
     BURST,
     MOST_BYTES,
+    NAMES,
+    READY,
     SHORTEST,
     Owners,
     Receiver,
@@ -257,6 +262,46 @@ def test_packets_are_received_from_a_node_and_from_nobody_else(tree: Tree) -> No
         wait_for(tree, "n1", "Kernel panic")
     assert lines(tree) == [["[    1.000000] Linux version 6.12", "[    2.000000] Kernel panic"]]
     assert [path.name for path in (tree.serve / "consoles").iterdir()] == ["n1"]
+
+
+# The receiver, once it has given up root's rights: it can import nothing, because Python may be in
+# root's home.
+ALONE = """
+import sys
+from imagebuilder.serve import consoles
+give_up = consoles.drop_rights
+def drop_rights(tree, user):
+    give_up(tree, user)
+    sys.meta_path.clear()
+consoles.drop_rights = drop_rights
+consoles.main(sys.argv[1:])
+"""
+
+
+def test_no_packet_needs_what_only_root_may_read(tree: Tree, tmp_path: Path) -> None:
+    here, address = "127.0.77.1", "127.0.77.11"
+    node = Node("n1", (MAC1,), "p", address=address, netconsole=True)
+    (tmp_path / NAMES).write_text(render_consoles([node]))
+    packets = [
+        *(f"a {odd} b".encode() for odd in ("\x1b[2J", "\u202e", "\x80", "\ufeff", "\U000e0001")),
+        bytes(range(256)),
+        b"",
+        message(1, "\ue000"),
+        b"6,1,999999999999999999,-;x",
+        b"Linux version " + b"\xff" * 1000,
+        b"the last",
+    ]
+    argv: list[Word] = [sys.executable, "-c", ALONE, tmp_path, tree.path, here, ""]
+    with program("consoles", argv, tmp_path / "log") as started:
+        started.wait_for(READY, 20)
+        for source in ("127.0.77.12", address):  # of a stranger, and of the node
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
+                end.bind((source, 0))
+                for packet in packets:
+                    end.sendto(packet, (here, NETCONSOLE_PORT))
+        wait_for(tree, "n1", "the last")
+        assert started.status is None
+    assert r"a \u202e b" in lines(tree)[0]
 
 
 @pytest.mark.root  # who alone may have a buffer of that size (socket(7), SO_RCVBUFFORCE)
