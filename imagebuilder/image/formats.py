@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from imagebuilder.errors import InputError, WorkError
-from imagebuilder.files import close, filling, move_in, sync_filesystem
+from imagebuilder.files import close, filling, move_in, scratch, sync_filesystem
 from imagebuilder.image.types import read_image
 from imagebuilder.lock.storage import make_folder
 from imagebuilder.process import check_tools, run
@@ -50,27 +50,22 @@ def export_image(
     if packed:
         check_packer(packed)
     made = read_image(store, image)
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}")
     make_folder(folder.parent)
-    try:
-        with filling(folder.parent, "free some space there, or name a folder on another disk"):
-            with ui.step(f"export {image.name}"):
-                checkout(store, image.commit, partial, copies=packed is not None)
-                close(partial)
-                checkout(store, made.root.commit, partial / "root")
-            if packed:
-                target, epoch = partial / name_of(packed), made.epoch
-                with ui.step(f"pack {target.name}"):
-                    pack_root(
-                        partial / "root", target, packed, epoch=epoch, commit=made.root.commit
-                    )
-                    remove_tree(partial / "root")
-                give(partial, owner)
-            sync_filesystem(partial)
-            move_in(partial, folder)
-    finally:
-        if partial.exists():
-            remove_tree(partial)
+    hint = "free some space there, or name a folder on another disk"
+    with filling(folder.parent, hint), scratch(folder.parent, ".imagebuilder-export-") as work:
+        partial = work / folder.name
+        with ui.step(f"export {image.name}"):
+            checkout(store, image.commit, partial, copies=packed is not None)
+            close(partial)
+            checkout(store, made.root.commit, partial / "root")
+        if packed:
+            target, epoch = partial / name_of(packed), made.epoch
+            with ui.step(f"pack {target.name}"):
+                pack_root(partial / "root", target, packed, epoch=epoch, commit=made.root.commit)
+                remove_tree(partial / "root")
+            give(partial, owner)
+        sync_filesystem(partial)
+        move_in(partial, folder)
 
 
 def checkout(store: Store, commit: str, target: Path, *, copies: bool = False) -> None:

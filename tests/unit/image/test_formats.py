@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from imagebuilder.image.formats import pack_root
+from imagebuilder.image.formats import export_image, pack_root
 from imagebuilder.rootkind import FORMAT_OF, KINDS, Format, packed_file
+from imagebuilder.store.repository import make_store
+from tests.integration.published import make_image, quiet
 
 NAMES = ("usr/lib/a", "usr/lib/b", "etc/empty", "etc/passwd")
 COMMIT = "c0ffee" * 10 + "cafe"
@@ -54,3 +58,26 @@ def test_every_kind_but_a_tree_is_one_file() -> None:
         "", "root.squashfs", "root.squashfs", "root.erofs",
     ]  # fmt: skip
     assert FORMAT_OF.keys() == {kind for kind in KINDS if packed_file(kind)}
+
+
+def test_what_a_killed_export_left_goes_with_the_next(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    image = make_image(store, tmp_path / "work", 1)
+    place = tmp_path / "exported"
+    kept = place / ".two.bak"  # a name that is somebody else's
+    kept.mkdir(parents=True)
+    child = os.fork()
+    if child == 0:
+        try:
+            export_image(store, image, place / "one", quiet(), packed=Format.SQUASHFS)
+        finally:
+            os._exit(1)
+    end = time.monotonic() + 30
+    while not list(place.glob(".[!t]*")):
+        assert time.monotonic() < end
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert sorted(place.iterdir()) != [kept]
+    export_image(store, image, place / "two", quiet())
+    assert sorted(place.iterdir()) == [kept, place / "two"]
+    assert (place / "two/root/etc").is_dir()
