@@ -175,7 +175,7 @@ class FleetWorld:
         """What a node said of its health, the last one last."""
         for hours, verdict in reversed([*enumerate(reversed(verdicts))]):
             report = make_health(verdict, index, timedelta(hours=7 * hours + 1))
-            note_health(self.tree, name_of(index), ReleaseName(PROFILES[0], OLD), report)
+            note_health(self.tree, name_of(index), [(ReleaseName(PROFILES[0], OLD), report)])
 
     def plant_drift(self, index: int) -> None:
         """A node booted before nodes.yaml gave it another command line; all nodes are served."""

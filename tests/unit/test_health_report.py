@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -148,6 +149,16 @@ def test_changes_of_health_are_kept_and_nothing_else(tree: Tree) -> None:
     tree.health("n1").write_text("{")
     health(tree, told(uptime="90.00"))
     assert verdicts() == ["ok"]
+
+
+def test_a_flood_of_reports_of_a_node_is_read_at_once(tree: Tree) -> None:
+    """Each of them would cost the boot server a millisecond or ten, which has others to serve."""
+    flips = [told(uptime=f"{n}.00", verdict=("ok", "degraded")[n % 2]) for n in range(2000)]
+    write_log(tree, *(report_line(uri, time=AT) for uri in flips))
+    began = time.process_time()
+    note_reports(tree)
+    assert time.process_time() - began < 2
+    assert [each.report.uptime for each in read_history(tree, "n1")] == [*range(1950, 2000)]
 
 
 def test_a_copy_of_an_older_report_is_refused(tree: Tree) -> None:

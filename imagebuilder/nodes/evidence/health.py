@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import hmac
 import re
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -51,6 +53,7 @@ LINE = re.compile(
 KEPT = 50  # changes of a node
 MOST_BYTES = 256 * 1024
 NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+ToldHealth = tuple[ReleaseName, HealthReport]
 
 
 @dataclass(frozen=True)
@@ -127,12 +130,18 @@ def read_history(tree: Tree, node: str) -> tuple[HealthChange, ...]:
     return found.changes if found else ()
 
 
-def note_health(tree: Tree, node: str, release: ReleaseName, report: HealthReport) -> None:
-    """Record a report if it is a change.  The caller holds the lock of reports."""
-    known = read_history(tree, node)
-    if known and known[-1].is_told_by(str(release), report):
+def note_health(tree: Tree, node: str, reports: Iterable[ToldHealth]) -> None:
+    """Record those reports of a node that are changes, in one step however many there are.
+
+    The caller holds the lock of reports.
+    """
+    before = read_history(tree, node)
+    changes = deque(before, KEPT)
+    for release, report in reports:
+        if not changes or not changes[-1].is_told_by(str(release), report):
+            changes.append(HealthChange(str(release), report))
+    if (*changes,) == before:
         return
     path = tree.health(node)
     make_folder(path.parent)
-    changes = (*known, HealthChange(str(release), report))[-KEPT:]
-    write_file(path, HISTORY.render(HealthHistory(changes)).encode())
+    write_file(path, HISTORY.render(HealthHistory((*changes,))).encode())

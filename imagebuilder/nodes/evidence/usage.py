@@ -20,7 +20,7 @@ from imagebuilder.errors import HostError, InputError
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.config import read_served
 from imagebuilder.nodes.evidence.boots import NodeBoots, read_boots, write_boots
-from imagebuilder.nodes.evidence.health import note_health, parse_health_report
+from imagebuilder.nodes.evidence.health import ToldHealth, note_health, parse_health_report
 from imagebuilder.nodes.evidence.records import Doubt, read_evidence
 from imagebuilder.nodes.evidence.report_log import (
     LINE,
@@ -67,14 +67,14 @@ FRESH = timedelta(hours=1)  # a newer sign is not updated
 class ReportBatch:
     """The content of a piece of the log: records of nodes by MAC, and unverified ones.
 
-    Nothing is written before save().
+    `healths` are the reports of each node by its name.  Nothing is written before save().
     """
 
     tree: Tree
     tickets: Tickets
     verified: dict[str, Seen] = field(default_factory=dict)
     strangers: list[Seen] = field(default_factory=list)
-    healths: list[tuple[Node, Seen]] = field(default_factory=list)
+    healths: dict[str, list[ToldHealth]] = field(default_factory=dict)
     many: Counter[bytes] = field(default_factory=Counter)
 
     def take(self, line: bytes) -> None:
@@ -131,7 +131,7 @@ class ReportBatch:
             if last is None or signed.report.uptime > last.uptime:
                 self.verified[signed.mac] = replace(seen, health=signed.report)
             if node := self.tickets.nodes.get(signed.mac):
-                self.healths.append((node, replace(seen, health=signed.report)))
+                self.healths.setdefault(node.name, []).append((seen.release, signed.report))
         return True
 
     def forget_health(self, mac: str) -> None:
@@ -163,9 +163,9 @@ class ReportBatch:
             return None
 
     def save(self) -> None:
-        for node, seen in self.healths:
-            if seen.health:
-                note_health(self.tree, node.name, seen.release, seen.health)
+        """Save everything."""
+        for name, reports in self.healths.items():
+            note_health(self.tree, name, reports)
         for seen in self.verified.values():
             write_seen(self.tree, seen)
         if self.strangers:

@@ -343,7 +343,7 @@ def test_a_size_that_an_index_misreported_is_refused_and_then_right(
             fill(world, recipe, lock_of(locked))
         assert "hint: lock the profile again: imagebuilder lock" in str(told.value)
         server.plant(name, Plant.LYING)
-        again = lock_python(index.env(line), PYTHON, world.cache, say_nothing, world.wheels)
+        again = lock_python(index.env(line), PYTHON, world.cache, lambda _: None, world.wheels)
         assert again.wheels[0].size == size
         server.mend()
         server.asked.clear()
