@@ -22,39 +22,41 @@ from imagebuilder.errors import ImagebuilderError
 from imagebuilder.process import start_apart
 from imagebuilder.tree import Tree
 from imagebuilder.web.act import ActAnswer
+from imagebuilder.web.connection import client_of
 from imagebuilder.web.orders import ActOrder
 
 SECONDS = 60.0  # for an answer: a program has to start
 MOST_ANSWER = 64 * 1024
 AT_ONCE, WAITING = 4, 8
-# How often somebody may be wrong about a token, per address.
+# How often somebody may be wrong about a token, per client.
 WRONG, WITHIN, MOST_ADDRESSES = 10, 60.0, 4096
 
 
 class Lockout:
-    """Counts wrong tokens by address: who had too many within a minute has to wait."""
+    """Counts wrong tokens by client: who had too many within a minute has to wait."""
 
     def __init__(self) -> None:
         self._wrong: dict[str, list[float]] = {}
         self._lock = threading.Lock()
 
     def wait(self, address: str) -> int:
-        """Seconds until this address may try again; 0 for now."""
+        """Seconds until who has this address may try again; 0 for now."""
         with self._lock:
-            times = self._fresh(address)
+            times = self._fresh(client_of(address))
         return int(WITHIN - (time.monotonic() - times[0])) + 1 if len(times) >= WRONG else 0
 
     def wrong(self, address: str) -> None:
+        client = client_of(address)
         with self._lock:
-            times = self._fresh(address)
-            self._wrong.pop(address, None)
-            self._wrong[address] = [*times, time.monotonic()][-WRONG:]
+            times = self._fresh(client)
+            self._wrong.pop(client, None)
+            self._wrong[client] = [*times, time.monotonic()][-WRONG:]
             while len(self._wrong) > MOST_ADDRESSES:
                 del self._wrong[next(iter(self._wrong))]  # the one that was wrong longest ago
 
-    def _fresh(self, address: str) -> list[float]:
+    def _fresh(self, client: str) -> list[float]:
         since = time.monotonic() - WITHIN
-        return [at for at in self._wrong.get(address, ()) if at > since]
+        return [at for at in self._wrong.get(client, ()) if at > since]
 
 
 @dataclass(frozen=True)

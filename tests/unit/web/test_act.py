@@ -354,6 +354,14 @@ def test_a_lockout_is_bounded_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lockout.wait("c") == 0
 
 
+def test_who_has_a_network_of_ipv6_is_locked_out_with_it() -> None:
+    lockout = Lockout()
+    for number in range(10):
+        lockout.wrong(f"fd00:0:0:1::{number:x}")
+    assert lockout.wait("fd00:0:0:1:abcd::1")
+    assert not lockout.wait("fd00:0:0:2::1")
+
+
 def test_an_end_that_cannot_be_recorded_is_none_on_record(
     tree: Tree, tokens: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
