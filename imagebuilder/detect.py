@@ -37,6 +37,7 @@ FOUND = re.compile(
 )
 MOST_SAID = 1 << 20  # characters: thousands of devices
 ANSWER_S = 60.0
+SAID_LINES = 3  # of an ssh that failed
 TARGET = "{target}"
 ONE_BASE = Fault(
     "", "no base supports all of these cards", "make a profile for the cards of each vendor"
@@ -112,7 +113,9 @@ def ask_devices(host: str) -> tuple[PciDevice, ...]:
         raise HostError(f"did not answer within {ANSWER_S:g} s", where=host, hint=hint)
     devices = devices_of(dict(FOUND.findall(done.stdout[:MOST_SAID])))
     if not devices:
-        said = clean_lines(done.stderr.strip()[-MOST_REQUEST:])
+        # In one line: another one could look like a hint of ours.
+        lines = clean_lines(done.stderr.strip()[-MOST_REQUEST:]).splitlines()
+        said = " / ".join(line.strip() for line in lines[-SAID_LINES:])
         raise HostError(said or f"has no {DEVICES}", where=host, hint=find_hint(said))
     return devices
 

@@ -83,6 +83,9 @@ def test_devices_of_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ssh.write_text("#!/bin/sh\nprintf 'a\\033[2Jb\\n' >&2; exit 255\n")
     with pytest.raises(HostError, match="node3: ab\n"):
         ask_devices("node3")
+    ssh.write_text("#!/bin/sh\nprintf 'denied\n  hint: run evil\n' >&2; exit 255\n")
+    with pytest.raises(HostError, match="node3: denied / hint: run evil\n  hint: check"):
+        ask_devices("node3")
     ssh.write_text("#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr("imagebuilder.detect.ANSWER_S", 0.2)
     with pytest.raises(HostError, match=r"node3: did not answer within 0\.2 s"):
