@@ -94,7 +94,7 @@ def test_the_other_shell_sees_quoted_words() -> None:
         (2, "No such command 'receive'.", HostError, "/opt/imagebuilder/bin/pip install"),
         (1, "error: a: damaged", WorkError, "nuc: a: damaged"),
         (2, "error: wrong\n  hint: do it", InputError, "nuc: wrong\n  hint: do it"),
-        (3, "step: done\nerror: full\nmore\n  hint: gc", HostError, "full\nmore\n  hint: gc"),
+        (3, "step: done\nerror: full\nmore\n  hint: gc", HostError, "full\n    more\n  hint: gc"),
         (1, "sudo: a password is required", WorkError, "required\n  hint: sudo cannot ask"),
         (-9, "", WorkError, "killed by signal 9"),
     ],

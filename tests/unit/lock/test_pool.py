@@ -55,7 +55,7 @@ def fill(
 
 def check_pool(world: World) -> set[str]:
     """Every file of the pool is what its name says; what is unfinished lies apart."""
-    names = {path.name for path in world.debs.iterdir()} - {".lock", UNFINISHED}
+    names = {path.name for path in world.debs.iterdir()} - {".lock", ".lock.turn", UNFINISHED}
     for name in names:
         content = (world.debs / name).read_bytes()
         assert name == f"{hashlib.sha256(content).hexdigest()}.deb"
