@@ -149,12 +149,11 @@ class Unpacked(io.RawIOBase):
 class TarHeader(tarfile.TarInfo):
     """A header of a tar archive that is not larger than any header is."""
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        found = super().frombuf(buf, encoding, errors)
-        if found.type in LONG and found.size > MOST_HEADER:
-            raise ValueError(f"a header has {found.size} bytes, of at most {MOST_HEADER}")
-        return found
+    # tarfile's source names this method as the one to override; new versions do not call frombuf().
+    def _proc_member(self, archive: tarfile.TarFile) -> Self:
+        if self.type in LONG and self.size > MOST_HEADER:
+            raise ValueError(f"a header has {self.size} bytes, of at most {MOST_HEADER}")
+        return cast(Self, super()._proc_member(archive))  # type: ignore[misc]
 
 
 class PackageFiles(tarfile.TarFile):
