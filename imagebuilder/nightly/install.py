@@ -11,9 +11,9 @@ from pathlib import Path
 
 from imagebuilder.environment import OWN_MODULE, SBIN
 from imagebuilder.errors import InputError
+from imagebuilder.nodes.scripts import render_template
 from imagebuilder.notify.receivers import Credential
 from imagebuilder.process import is_installed, run
-from imagebuilder.serve.render import render_template
 from imagebuilder.serve.units import (
     UNITS,
     UnitFile,

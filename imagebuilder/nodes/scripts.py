@@ -34,7 +34,7 @@ def environment() -> Environment:
     return templates(TEMPLATES)
 
 
-def render(template: str, **names: object) -> str:
+def render_template(template: str, **names: object) -> str:
     return environment().get_template(template).render(**names)
 
 
@@ -42,7 +42,7 @@ def render_entry(server: str, port: int, roots: Path) -> str:
     """The entry script.  `roots` is what the NFS server exports: TREE/roots."""
     base = f"http://{server}" if port == 80 else f"http://{server}:{port}"
     names = {"server": server, "base": base, "roots": roots, "nics": range(NICS)}
-    return render("boot.ipxe.j2", **names)
+    return render_template("boot.ipxe.j2", **names)
 
 
 def render_node_script(node: Node, mac: str, machine_id: str, config_id: str) -> str:
@@ -52,7 +52,7 @@ def render_node_script(node: Node, mac: str, machine_id: str, config_id: str) ->
         if node.version
         else f"channels/{node.profile}/{node.channel}"
     )
-    return render(
+    return render_template(
         "node.ipxe.j2",
         node=node,
         place=f"nodes/{hyphened(mac)}",
@@ -90,4 +90,4 @@ def render_menu(menu: Menu, profiles: Sequence[tuple[str, str]], lives: Sequence
     labels |= {f"{LIVE}{name}": f"live-{name}" for name in lives}
     default = labels.get(menu.default, LOCAL)
     names = {"profiles": profiles, "lives": lives, "default": default, "cleared": NODE_SETTINGS}
-    return render("menu.ipxe.j2", timeout=menu.timeout * 1000, **names)
+    return render_template("menu.ipxe.j2", timeout=menu.timeout * 1000, **names)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from imagebuilder.files import Content, place_files, set_access
+from imagebuilder.nodes.scripts import render_template
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.ganesha import CONFINED
@@ -17,7 +18,6 @@ from imagebuilder.serve.render import (
     render_ganesha,
     render_hosts,
     render_nginx,
-    render_template,
 )
 from imagebuilder.serve.rotate import make_reports_log
 

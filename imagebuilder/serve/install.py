@@ -14,6 +14,7 @@ from pathlib import Path
 from imagebuilder.environment import OWN_MODULE
 from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.files import make_entry, update_nodes
+from imagebuilder.nodes.scripts import render_template
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import run
 from imagebuilder.serve.config import ServeConfig
@@ -43,7 +44,7 @@ from imagebuilder.serve.prepare import (
     check_nodes,
     check_ports,
 )
-from imagebuilder.serve.render import render_exports, render_template
+from imagebuilder.serve.render import render_exports
 from imagebuilder.serve.rotate import rotate_reports
 from imagebuilder.serve.running import find_foreign
 from imagebuilder.serve.units import (

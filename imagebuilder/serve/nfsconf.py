@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from imagebuilder.nodes.scripts import render_template
 from imagebuilder.serve.config import ServeConfig
-from imagebuilder.serve.render import render_template
 from imagebuilder.serve.units import UNITS, UnitFile, is_ours
 
 NFS_CONF = Path("etc/nfs.conf.d/imagebuilder.conf")

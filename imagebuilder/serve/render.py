@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from imagebuilder.nodes.config import TICKET
-from imagebuilder.nodes.scripts import environment
+from imagebuilder.nodes.scripts import render_template
 from imagebuilder.nodes.types import Node
 from imagebuilder.serve.config import MOUNTD_PORT, ServeConfig
 from imagebuilder.serve.options import Dhcp
@@ -15,10 +15,6 @@ from imagebuilder.tree import hyphened
 
 SNPONLY = "snponly.efi"
 OUR_NAME = "server"
-
-
-def render_template(name: str, **names: object) -> str:
-    return environment().get_template(name).render(**names)
 
 
 def render_dnsmasq(config: ServeConfig, nodes: Sequence[Node]) -> str:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from imagebuilder.environment import OWN_MODULE
 from imagebuilder.nightly.install import credential_line
+from imagebuilder.nodes.scripts import render_template
 from imagebuilder.notify.receivers import Credential
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.install import SYSUSERS
 from imagebuilder.serve.interface import find_networks
-from imagebuilder.serve.render import render_template
 from imagebuilder.serve.units import UNITS, UnitFile, environment_line, exec_line
 from imagebuilder.web.listen import parse_listen
 
