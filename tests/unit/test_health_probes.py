@@ -241,8 +241,9 @@ def test_a_device_that_only_its_group_may_open(node: FakeNode) -> None:
     node.promise(AMD, devices=[RENDER])
     node.plug("1002:7480", driver="amdgpu")
     node.write("dev/dri/renderD128", "", 0o600)
+    ours = next(path for path in node.root.parents if path.name.startswith("pytest-of-"))
     for folder in (node.root, *node.root.parents):
-        if folder.stat().st_uid == 0 and folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+        if folder.is_relative_to(ours):
             folder.chmod(0o755)
     program = shutil.copy(PROGRAMS / "health-check", node.root / "health-check")
     words = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-I", program, "driver"]
