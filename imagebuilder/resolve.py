@@ -49,8 +49,7 @@ def make_lock(
     those of `previous` or of a sibling keep their epoch.  With `allow_older`, Release files may be
     older than those of `previous`.  Wheels that the pool `wheels` has get the size they have there.
     `progress` is told what happens and, in lines that start with `note:`, what a person should
-    know.  Raises InputError, HostError and
-    WorkError.
+    know.  Raises InputError, HostError and WorkError.
     """
     family = family_of(recipe.base)
     with storing(cache):

@@ -42,7 +42,7 @@ from imagebuilder.nightly.save import save_run
 from imagebuilder.nodes.config import read_served
 from imagebuilder.nodes.evidence.consoles import NAME, SUFFIX
 from imagebuilder.nodes.evidence.dhcp_clients import DhcpClient, write_dhcp_clients
-from imagebuilder.nodes.evidence.health import note_health
+from imagebuilder.nodes.evidence.health_report import note_health
 from imagebuilder.nodes.evidence.seen import SEEN, HealthReport, Seen
 from imagebuilder.nodes.files import update_nodes
 from imagebuilder.recipe.cards import shipped_cards

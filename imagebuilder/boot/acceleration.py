@@ -29,10 +29,10 @@ KVM = Path("/dev/kvm")
 PATIENCE = 3.0  # seconds; under KVM the line appears within one
 # Emulated, a boot takes this many times as long; limits are scaled by it.
 TCG_FACTOR = 3.0
-# Kernel arguments that save an emulated processor a third of its work: it needs no mitigations, and
-# its kernel need not test itself, zero pages, move or watch itself to show what a release does.
-# QEMU 7.2 translates a program again at every address where it lies, four times as much in all.
-# logind loads drm for the sake of screens; a release with a driver that needs it still does.
+# Kernel arguments that save an emulated processor work: it needs no mitigations, and its kernel
+# need not test itself, zero pages, move or watch itself to show what a release does.  QEMU 7.2
+# translates a program again for every address where it lies.  logind loads drm for the sake of
+# screens; a release with a driver that needs it still does.
 CHEAP = (
     "mitigations=off", "cryptomgr.notests", "init_on_alloc=0", "nokaslr", "nowatchdog",
     "norandmaps", "rcupdate.rcu_expedited=1", "systemd.show_status=no",

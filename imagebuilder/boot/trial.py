@@ -45,9 +45,6 @@ from imagebuilder.ui import format_count
 # Until a node that was told to reboot does, under KVM and emulated.  A service that does not end is
 # waited for 90 s by systemd.
 DOWN_SECONDS, EMULATED_DOWN_SECONDS = 30.0, 85.0
-# sshd answers before the node has started everything.  The first check waits for that, but a
-# selection may leave it out.
-SETTLE = "timeout 150 systemctl is-system-running --wait"
 DOWN = r"reboot: (Restarting system|machine restart)"
 
 
@@ -163,8 +160,6 @@ def check(run: TrialRun, runner: Runner, enter: Login, selection: str, note: str
     place = run.boot_server.lab.work / f"{runner.guest.name}{note.replace(' ', '-')}"
     with setting.ui.step(f"Checking {runner.guest.name}{note}") as step:
         try:
-            if selection:
-                enter(SETTLE, check=False)
             found = run_boot(setting.files, facts, enter.words, place, selection=selection)
         except NothingSelectedError:
             found = ()

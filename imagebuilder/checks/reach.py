@@ -12,6 +12,8 @@ from imagebuilder.process import Word
 STATIC, BOOT = "static", "boot"
 CHECK, FAULT, LOST = "#check ", "#fault ", "#lost "
 MOST_SECONDS = {STATIC: 180, BOOT: 300}  # per command; an emulated node is slow
+# sshd answers before a node has started everything.
+SETTLE = "timeout 150 systemctl is-system-running --wait"
 # Reserves the status of a lost connection for ssh: a command with that status gets 254.
 OVER_SSH = '(eval "$1"); status=$?; [ "$status" -ne 255 ] || status=254; exit "$status"'
 

@@ -14,7 +14,16 @@ from tempfile import mkdtemp
 
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import COMMON, CheckFile
-from imagebuilder.checks.reach import BOOT, CHECK, FAULT, LOST, STATIC, Reach
+from imagebuilder.checks.reach import (
+    BOOT,
+    CHECK,
+    FAULT,
+    LOST,
+    MOST_SECONDS,
+    SETTLE,
+    STATIC,
+    Reach,
+)
 from imagebuilder.decode import decode_box, encode_box, parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError, WorkError
@@ -88,6 +97,8 @@ def run_boot(
     """
     place = make_place(work, BOOT)
     reach = Reach(BOOT, tuple(os.fspath(word) for word in login))
+    if selection:  # it may leave out the check that waits
+        run([SETTLE], sandbox=reach, seconds=MOST_SECONDS[BOOT], check=False)
     result = run_pytest(reach, files, facts, place, tree=place, selection=selection)
     return checks_of([result], BOOT, selection)
 

@@ -2,7 +2,7 @@
 """What nodes say of their own health: their last report to the boot server, or asked over ssh.
 
 A node's program writes the verdict and reports it, signed with the secret of its boot
-(overlays/compute-node/files/usr/lib/imagebuilder/health, nodes/evidence/health.py).
+(overlays/compute-node/files/usr/lib/imagebuilder/health, nodes/evidence/health_report.py).
 Reports cost nothing to look at, which is enough to watch nodes.  Before something is done to a node
 it is asked: its host key is known, and the answer is of now.  Silence, damage and age are no
 verdict: the node is UNKNOWN, with words that say why.

@@ -17,7 +17,7 @@ from imagebuilder.drift.types import NodeDrift
 from imagebuilder.errors import ImagebuilderError, RootError
 from imagebuilder.explain import DaemonLines, NodeTrace, read_trace
 from imagebuilder.nodes.evidence.consoles import find_consoles
-from imagebuilder.nodes.evidence.health import HealthChange, read_history
+from imagebuilder.nodes.evidence.health_report import HealthChange, read_history
 from imagebuilder.nodes.evidence.report_log import ReportedBoot, find_boots
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.tree import Tree

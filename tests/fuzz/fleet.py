@@ -20,7 +20,7 @@ from imagebuilder.fleet.rollout.types import (
 )
 from imagebuilder.nodes.evidence.boots import BOOTS, BootRecords, NodeBoots, find_fallbacks
 from imagebuilder.nodes.evidence.dhcp_clients import DHCP_CLIENTS, DhcpClient, DhcpClientRecords
-from imagebuilder.nodes.evidence.health import (
+from imagebuilder.nodes.evidence.health_report import (
     HISTORY,
     HealthChange,
     HealthHistory,

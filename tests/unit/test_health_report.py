@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.fleet.health import Verdict, reported_health
-from imagebuilder.nodes.evidence.health import KEPT, LINE, read_history, sign
+from imagebuilder.nodes.evidence.health_report import KEPT, LINE, read_history, sign
 from imagebuilder.nodes.evidence.seen import LIMITS, HealthReport, read_seen
 from imagebuilder.nodes.evidence.usage import FEW_REPORTS, find_usage, note_reports
 from imagebuilder.recipe.rules import NAME

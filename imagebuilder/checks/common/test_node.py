@@ -13,6 +13,7 @@ from testinfra.host import Host
 
 from imagebuilder.checks.backend import last_line
 from imagebuilder.checks.facts import Facts, NodeFacts
+from imagebuilder.checks.reach import SETTLE
 
 LOWER = "/run/initramfs/imagebuilder/lower"
 IMAGE = "/run/initramfs/imagebuilder/image"
@@ -32,7 +33,7 @@ BELOW = {
 # `== NAME` begins a section.  The clock comes last.
 TELL = f"""\
 say() {{ echo "== $1"; }}
-say state; timeout 150 systemctl is-system-running --wait
+say state; {SETTLE}
 say jobs; systemctl list-jobs --plain --no-legend | head -5
 say failed; systemctl list-units --failed --plain --no-legend | cut -d ' ' -f 1
 say failed-log

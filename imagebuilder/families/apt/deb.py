@@ -36,7 +36,7 @@ HEADER = 60  # bytes before each member of an ar(5) archive
 # Far more than a file has that is read whole: a few bytes may be unpacked to any number.
 MOST_READ = 64 << 20
 # What a member may unpack to, and how many files it may have: it goes to no disk, but takes time
-# and, for each file and each header, memory.  The largest packages have 20 GB and 100,000 files.
+# and, for each file and each header, memory.  Far more than packages have.
 MOST_UNPACKED, MOST_FILES, MOST_HEADER = 64 << 30, 1 << 20, 1 << 20
 # Headers with a content that tarfile reads whole: names, and fields of pax(1).
 LONG = (b"L", b"K", b"x", b"X", b"g")

@@ -80,20 +80,8 @@ class Ipmi:
 
     def command(self, *words: str) -> tuple[list[str], dict[str, str]]:
         host, port = split_address(self.address)
-        argv = [
-            "ipmitool",
-            "-I",
-            "lanplus",
-            "-N",
-            "5",
-            "-R",
-            "3",
-            "-H",
-            host,
-            "-p",
-            port or IPMI_PORT,
-        ]
-        argv += ["-U", self.credentials.user, "-E", *words]
+        argv = ["ipmitool", "-I", "lanplus", "-N", "5", "-R", "3", "-H", host]
+        argv += ["-p", port or IPMI_PORT, "-U", self.credentials.user, "-E", *words]
         return argv, {"IPMI_PASSWORD": self.credentials.password}
 
 

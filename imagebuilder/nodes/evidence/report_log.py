@@ -3,7 +3,7 @@
 last boots of a node, with the time of each stage.
 
     {"time":"...","address":"...","uri":"/report/TICKET/GIVEN/PROFILE/VERSION?stage=...","agent":"..."}
-    {"time":"...","address":"...","uri":"/report/health?...","agent":"..."}  (health.py)
+    {"time":"...","address":"...","uri":"/report/health?...","agent":"..."}  (health_report.py)
     {"time":"...","address":"...","uri":"/nodes/MAC/boot.ipxe","ticket":"..."}
 
 Time and address come from the web server; the rest of a report is not trusted.  A boot begins when

@@ -64,7 +64,7 @@ AnyText = Annotated[str, AfterValidator(fit)]
 
 @dataclass(frozen=True)
 class HealthReport:
-    """The last health report of a node in this boot (health.py).
+    """The last health report of a node in this boot (health_report.py).
 
     `at` is when the web server got it, by its own clock.  `uptime` is seconds since the boot, which
     distinguishes reports from their copies.

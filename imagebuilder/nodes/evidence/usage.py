@@ -20,7 +20,7 @@ from imagebuilder.errors import HostError, InputError
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.config import read_served
 from imagebuilder.nodes.evidence.boots import NodeBoots, read_boots, write_boots
-from imagebuilder.nodes.evidence.health import ToldHealth, note_health, parse_health_report
+from imagebuilder.nodes.evidence.health_report import ToldHealth, note_health, parse_health_report
 from imagebuilder.nodes.evidence.records import Doubt, read_evidence
 from imagebuilder.nodes.evidence.report_log import (
     LINE,
