@@ -275,6 +275,7 @@ def go_down(run: TrialRun, runner: Runner, enter: Login) -> None:
     reach(runner, Stage.SHUTDOWN)
     runner.heard = len(runner.console.since(0))
     runner.watch = Watch(runner.guest.nic.mac, {runner.guest.address})
+    runner.machine.power_cycle()
 
 
 def come_back(run: TrialRun, runner: Runner, enter: Login) -> None:

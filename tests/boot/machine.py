@@ -71,7 +71,7 @@ def machine(
 def netbooting(
     room: Lab, firmware: Firmware, macs: Sequence[str] = MACS, *, name: str = "machine"
 ) -> Iterator[Machine]:
-    """A running machine that boots from the network, again after every reset."""
+    """A running machine that boots from the network whenever it is switched on."""
     console = Console(room.work / f"{name}.console")
     with switched_on(room, name, firmware, nics(macs), ACCELERATION, console) as machine:
         yield machine

@@ -148,12 +148,12 @@ def test_a_running_node_is_untouched_by_promotion_and_its_next_boot_gets_it(
 
     # 2. The next boot gets it.
     before = len(server.reports("root"))
-    machine.reset()
+    machine.power_cycle()
     seen = server.await_request(machine, kernels[published.new])
     report = server.await_stage(machine, "root", after=before)
     assert (report.version, report.mac) == (published.new, MACS[0])
 
     # 3. After a rollback, the one after that gets the old one again.
     server("rollback", "generic")
-    machine.reset()
+    machine.power_cycle()
     server.await_request(machine, kernels[published.old], after=seen)

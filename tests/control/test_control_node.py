@@ -195,8 +195,8 @@ def await_web(builder: Builder, *, served: bool, since: float) -> None:
 
 
 def boot_again(builder: Builder, nuc: Nuc, machine: Machine) -> int:
-    """Reset a node, after its server rebooted; the seconds until it answers to ssh."""
-    machine.reset()
+    """Switch a node off and on, after its server rebooted; the seconds until it answers to ssh."""
+    machine.power_cycle()
     started = time.monotonic()
     while answers(builder, nuc, machine, since=started):
         time.sleep(1)

@@ -104,7 +104,7 @@ def test_node_falls_back_by_itself_from_a_release_that_never_boots(
     three.type("promote", f"{PROFILE}@{broken}", *UNTESTED)
     assert stable(three) == broken
     started = time.monotonic()
-    three.machines["node3"].reset()
+    three.machines["node3"].power_cycle()
 
     def fell_back() -> bool:
         now = three.running()
