@@ -32,7 +32,7 @@ from imagebuilder.ssh import (
     render_options,
 )
 from imagebuilder.tree import Tree
-from imagebuilder.untrusted import clean
+from imagebuilder.untrusted import MOST_REQUEST, clean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ class Said:
 
     node: str
     status: int | None
-    output: str
+    output: str = ""
     errors: str = ""
 
     @property
@@ -114,15 +114,20 @@ class Said:
 
     @property
     def last_words(self) -> str:
-        """The last line that it said, for an error."""
-        last = (self.errors or self.output).strip().rpartition("\n")[2]
-        return clean(last) if last else f"exit status {self.status}"
+        """Why it failed: the last line of its stderr.  What it said on stdout is no reason."""
+        return last_line(self.errors) or f"exit status {self.status}"
 
     @property
     def from_boot_id(self) -> str:
         """The output from the first line that is a boot id; empty without one."""
         found = BOOT_ID.search(self.output)
         return self.output[found.start() :] if found else ""
+
+
+def last_line(text: str) -> str:
+    """The last line with something printable, cleaned; empty if the end of the text has none."""
+    lines = (clean(line) for line in reversed(text.rstrip()[-MOST_REQUEST:].splitlines()))
+    return next((line for line in lines if line.strip()), "")
 
 
 def run_on(
@@ -143,7 +148,12 @@ def run_on(
     """
     addresses = find_addresses(tree, nodes)
     reachable = [node for node in nodes if node.name in addresses]
-    found = {n.name: Said(n.name, SSH_FAILED, NO_ADDRESS) for n in nodes if n.name not in addresses}
+    why = {"output" if merged else "errors": NO_ADDRESS}
+    found = {
+        node.name: Said(node.name, SSH_FAILED, **why)
+        for node in nodes
+        if node.name not in addresses
+    }
     if reachable:
         with ssh_config(tree, reachable, addresses) as config:
             names = [node.name for node in reachable]

@@ -18,7 +18,7 @@ from imagebuilder.fleet.limited import try_each
 from imagebuilder.fleet.overview import observe
 from imagebuilder.fleet.power.protocol import PowerDriver, PowerError
 from imagebuilder.fleet.select import fold
-from imagebuilder.fleet.ssh import Said, run_on
+from imagebuilder.fleet.ssh import Said, last_line, run_on
 from imagebuilder.fleet.state import NodeState
 from imagebuilder.nodes.types import Node
 from imagebuilder.ssh import SSH_FAILED
@@ -212,7 +212,8 @@ def refusals(said: Mapping[str, Said]) -> dict[str, str]:
         if one.succeeded or one.status is None or (one.status == SSH_FAILED and said_nothing):
             continue
         if "closed by remote host" not in one.errors + one.output:
-            found[name] = f"did not take the command: {one.last_words}"
+            why = last_line(one.errors) or last_line(one.output) or one.last_words
+            found[name] = f"did not take the command: {why}"
     return found
 
 

@@ -20,9 +20,10 @@ from imagebuilder.files import make_folder, move_away, read_text, write_file
 from imagebuilder.fleet.rollout.machine import aborted, paused
 from imagebuilder.fleet.rollout.types import ROLLOUT, LiveRollout, Rollout
 from imagebuilder.locks import file_lock, is_locked
+from imagebuilder.nodes.references import find_version
 from imagebuilder.plain import open_plain
 from imagebuilder.publish.journal import find_person
-from imagebuilder.tree import Tree
+from imagebuilder.tree import STABLE, Tree
 
 PAUSE, ABORT = "pause", "abort"
 LOOKS = 20
@@ -176,7 +177,11 @@ def obey_taken(tree: Tree, rollout: Rollout) -> Rollout:
         wish = read_text(path).strip()
     except FileNotFoundError:
         return rollout
-    changed = {PAUSE: paused, ABORT: aborted}.get(wish, lambda same: same)(rollout)
+    changed = rollout
+    if wish == PAUSE:
+        changed = paused(rollout)
+    elif wish == ABORT:
+        changed = aborted(rollout, find_version(tree, rollout.profile, STABLE))
     if changed != rollout:
         save_rollout(tree, changed)
     path.unlink(missing_ok=True)

@@ -27,27 +27,28 @@ ABORTED = "the roll-out was aborted"
 WINDOW_OVER = "the maintenance window is over"
 GOING_DOWN = 90.0  # seconds: systemd gives a service as long to stop
 AT_REST = (RolloutStage.WAITING, RolloutStage.DONE, RolloutStage.LEFT, RolloutStage.RETURNED)
-UNPINNED = (RolloutStatus.DONE, RolloutStatus.ABORTING, RolloutStatus.ABORTED)
+UNPINNED = (RolloutStatus.DONE, RolloutStatus.ABORTED)
 
 
 def advance(rollout: Rollout, sights: Mapping[str, Sight], stable: str, now: datetime) -> Rollout:
     """The roll-out after its nodes were observed; `stable` is the version of that channel now."""
-    if rollout.ended or rollout.status is RolloutStatus.PROMOTING:
+    if rollout.ended:
         return rollout
+    moved = f"stable was moved to {stable or 'nothing'} meanwhile, by somebody else"
+    kept = stable in (rollout.before, rollout.after)
+    if rollout.status is RolloutStatus.PROMOTING:
+        return rollout if kept else stop(rollout, moved, now)
     if rollout.status is RolloutStatus.ABORTING:
-        rollout = turn_back(rollout, sights, now)
+        return go_back(rollout, sights, now)
     nodes = tuple(
         step(rollout, node, sights[node.name], now) if node.name in sights else node
         for node in rollout.nodes
     )
     rollout = replace(rollout, nodes=nodes)
-    if rollout.status is RolloutStatus.ABORTING:
-        return rollout if in_flight(rollout) else replace(rollout, status=RolloutStatus.ABORTED)
     if failed := sum(node.failed for node in nodes):
         return stop(rollout, f"{failed} of {len(nodes)} nodes failed", now)
-    if stable not in (rollout.before, rollout.after):
-        what = f"stable was moved to {stable or 'nothing'} meanwhile, by somebody else"
-        return stop(rollout, what, now)
+    if not kept:
+        return stop(rollout, moved, now)
     canaries = {node.stage for node in nodes if node.phase == 0}
     if canaries == {RolloutStage.LEFT}:
         return stop(rollout, "no canary could be updated", now)
@@ -62,20 +63,50 @@ def stop(rollout: Rollout, why: str, now: datetime) -> Rollout:
 
 def let_go(node: RolloutNode, now: datetime) -> RolloutNode:
     """A node that was drained and not rebooted is as if it had not been touched."""
-    return enter(node, RolloutStage.WAITING, now) if node.stage is RolloutStage.DRAINING else node
+    if node.stage is RolloutStage.DRAINING and not node.goes_back:
+        return enter(node, RolloutStage.WAITING, now)
+    return node
+
+
+def go_back(rollout: Rollout, sights: Mapping[str, Sight], now: datetime) -> Rollout:
+    """The roll-out while it is aborted: a step of each node that was not turned back just now."""
+    turned = turn_back(rollout, sights, now)
+    nodes = tuple(
+        step(rollout, node, sights[node.name], now)
+        if after == node and node.name in sights
+        else after
+        for node, after in zip(rollout.nodes, turned.nodes, strict=True)
+    )
+    rollout = replace(rollout, nodes=nodes)
+    if in_flight(rollout) or any(node.stage is RolloutStage.DONE for node in nodes):
+        return rollout
+    return replace(rollout, status=RolloutStatus.ABORTED)
 
 
 def turn_back(rollout: Rollout, sights: Mapping[str, Sight], now: datetime) -> Rollout:
-    """Every node that was rebooted, or may have been, goes back."""
+    """Every node that was rebooted, or may have been, goes back: those that have work on them
+    again are drained before, and no more at a time than may be in flight.
+    """
+    nodes = tuple(
+        fail(node, ABORTED, sights.get(node.name, Sight()), now, cut=False)
+        if node.stage in (RolloutStage.REBOOTING, RolloutStage.CHECKING)
+        else let_go(node, now)
+        for node in rollout.nodes
+    )
+    rollout = replace(rollout, nodes=nodes)
+    turned = at_most(rollout, [node.name for node in nodes if node.stage is RolloutStage.DONE])
 
     def back(node: RolloutNode) -> RolloutNode:
-        if node.stage is RolloutStage.DONE and (sight := sights.get(node.name)) and sight.changed:
+        sight = sights.get(node.name, Sight())
+        if node.name not in turned:
+            return node
+        if sight.changed:
             return enter(node, RolloutStage.LEFT, now, why=sight.changed)
-        if node.stage in (RolloutStage.REBOOTING, RolloutStage.CHECKING, RolloutStage.DONE):
-            return fail(node, ABORTED, sights.get(node.name, Sight()), now, cut=False)
-        return let_go(node, now)
+        if rollout.terms.drain == "none":
+            return fail(node, ABORTED, sight, now, cut=False)
+        return enter(replace(node, drained=True), RolloutStage.DRAINING, now, why=ABORTED)
 
-    return replace(rollout, nodes=tuple(map(back, rollout.nodes)))
+    return replace(rollout, nodes=tuple(map(back, nodes)))
 
 
 def begin(rollout: Rollout, sights: Mapping[str, Sight], now: datetime) -> Rollout:
@@ -101,12 +132,15 @@ def startable(rollout: Rollout) -> list[str]:
         return []
     waiting = [node for node in rollout.nodes if node.stage is RolloutStage.WAITING]
     phase = min((node.phase for node in waiting), default=0)
-    flying = [node for node in rollout.nodes if node.in_flight]
-    if any(node.phase < phase for node in flying):
+    if any(node.in_flight and node.phase < phase for node in rollout.nodes):
         return []
-    names = [node.name for node in waiting if node.phase == phase]
+    return at_most(rollout, [node.name for node in waiting if node.phase == phase])
+
+
+def at_most(rollout: Rollout, names: list[str]) -> list[str]:
+    """As many of these nodes as may be in flight beside those that are."""
     most = rollout.terms.at_once
-    return names[: max(0, most - len(flying))] if most else names
+    return names[: max(0, most - len(in_flight(rollout)))] if most else names
 
 
 def start(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> RolloutNode:
@@ -144,6 +178,8 @@ def drain(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> R
         if terms.drain == "none":
             what = f"no longer answered before its reboot: {sight.problem}"
         return enter(node, RolloutStage.LEFT, now, why=what)
+    if node.goes_back:
+        return node if sight.work else fail(node, ABORTED, sight, now, cut=False)
     if sight.work or not sight.answers:
         return node
     stage = has_it(rollout, sight) or RolloutStage.REBOOTING
@@ -309,10 +345,11 @@ def out_of_window(rollout: Rollout, now: datetime) -> Rollout:
     return replace(rollout, status=RolloutStatus.PAUSED, why=WINDOW_OVER, nodes=nodes)
 
 
-def aborted(rollout: Rollout) -> Rollout:
-    """The roll-out when a person gives it up; one that is promoted is over."""
-    abortable = (RolloutStatus.RUNNING, RolloutStatus.PAUSED, RolloutStatus.STOPPED)
-    if rollout.status not in abortable:
+def aborted(rollout: Rollout, stable: str) -> Rollout:
+    """The roll-out when a person gives it up; one whose release is `stable` is over."""
+    if rollout.status in (RolloutStatus.DONE, RolloutStatus.ABORTED):
+        return rollout
+    if rollout.status is RolloutStatus.PROMOTING and stable == rollout.after:
         return rollout
     return replace(rollout, status=RolloutStatus.ABORTING, why=ABORTED)
 

@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from imagebuilder.fleet.drain import Drainer
-from imagebuilder.fleet.health import read_health
+from imagebuilder.fleet.health import Health, Verdict, read_health
 from imagebuilder.fleet.overview import observe
 from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, Sight
 from imagebuilder.fleet.ssh import Said, run_on
 from imagebuilder.fleet.state import Condition
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.ssh import SSH_FAILED
 from imagebuilder.tree import NAME, STABLE, Tree
 
 SECONDS = 20.0
 QUERY = ("cat", "/proc/sys/kernel/random/boot_id", "/etc/os-release")
 IMAGE = re.compile(rf"^IMAGE_(ID|VERSION)=\"?({NAME})\"?$", re.MULTILINE)
+WHOLE = (0, 1)  # cat(1) has come to its end; 1: a root of somebody else may lack os-release
 WITH_HEALTH = (RolloutStage.CHECKING, RolloutStage.RETURNING)
 
 
@@ -52,7 +52,7 @@ def observe_nodes(
         said[state.node] = replace(said[state.node], problem=words, booting=booting)
     answering = [n for n in there if said[n.name].answers and ours[n.name].stage in WITH_HEALTH]
     for name, health in (read_health(tree, answering) if answering else {}).items():
-        said[name] = replace(said[name], verdict=health.verdict, words=health.words)
+        said[name] = with_health(said[name], health)
     for name, work in work_on(rollout, ours, drainer).items():
         if name in said:
             said[name] = replace(said[name], work=work)
@@ -71,6 +71,16 @@ def work_on(rollout: Rollout, ours: Mapping[str, RolloutNode], drainer: Drainer)
     return drainer.drain(names, reason_of(rollout)) if names else {}
 
 
+def with_health(sight: Sight, health: Health) -> Sight:
+    """The sight with a verdict; one of another boot or release says nothing of what was seen."""
+    if health.boot_id and health.boot_id != sight.boot_id:
+        return replace(sight, words="its verdict is of another boot")
+    if health.release != sight.release and health.verdict is not Verdict.UNKNOWN:
+        words = f"its verdict is of {health.release or 'no release'}"
+        return replace(sight, words=words)
+    return replace(sight, verdict=health.verdict, words=health.words)
+
+
 def parse_answer(said: Said) -> Sight:
     """Which boot runs, and which release.
 
@@ -80,7 +90,7 @@ def parse_answer(said: Said) -> Sight:
     boot_id, _, release = said.from_boot_id.partition("\n")
     if said.status is None:
         return Sight(problem="the time ran out")
-    if not boot_id or said.status == SSH_FAILED:
+    if not boot_id or said.status not in WHOLE:
         return Sight(problem=said.last_words)
     found = {key: value for key, value in IMAGE.findall(release)}
     whole = "ID" in found and "VERSION" in found

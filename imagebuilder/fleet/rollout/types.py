@@ -93,6 +93,11 @@ class RolloutNode:
     def in_flight(self) -> bool:
         return self.stage in IN_FLIGHT
 
+    @property
+    def goes_back(self) -> bool:
+        """Whether work is to end before the node returns; one that gets the release has no why."""
+        return self.stage is RolloutStage.DRAINING and bool(self.why)
+
 
 @dataclass(frozen=True)
 class RolloutTerms:

@@ -25,8 +25,8 @@ def answer(uptime: object = 1000.0, **changes: object) -> str:
     return f"{BOOT}\n{uptime} 3000.00\n{json.dumps(value)}"
 
 
-def health(output: str, status: int | None = 0) -> Health:
-    return parse_health(Said("n1", status, output), NOW)
+def health(output: str, status: int | None = 0, errors: str = "") -> Health:
+    return parse_health(Said("n1", status, output, errors), NOW)
 
 
 def test_a_verdict_has_its_words_age_release_and_boot() -> None:
@@ -44,9 +44,7 @@ def test_a_greeting_before_the_verdict_does_not_damage_it() -> None:
     ("output", "status", "words"),
     [
         ("", None, "did not say how it is in time"),
-        ("Host key verification failed.", 255, "could not be asked over ssh: Host key verif"),
         ("", 255, "could not be asked over ssh: exit status 255"),
-        (f"{BOOT}\n9 9\ncat: {FILE}: No such file or directory", 1, "has no verdict"),
         (answer()[:200], 0, "its verdict is damaged"),
         (answer(verdict="splendid"), 0, "its verdict is damaged: verdict"),
         (answer(uptime="soon"), 0, "its verdict is damaged: uptime"),
@@ -64,8 +62,30 @@ def test_everything_else_is_unknown_and_says_why(
     assert words in found.words
 
 
+@pytest.mark.parametrize(
+    ("output", "errors", "status", "words"),
+    [
+        ("", "Host key verification failed.", 255, "could not be asked over ssh: Host key verif"),
+        (f"{BOOT}\n9 9\n", f"cat: {FILE}: No such file or directory", 1, "has no verdict"),
+        (answer()[:200], "client_loop: send disconnect: Broken pipe\r\n", 255, "ssh: client_loop"),
+        (answer()[:200], "", 255, "could not be asked over ssh: exit status 255"),
+        (f"{BOOT}\n9 9\nerror: all is well", "", 137, "asked over ssh: exit status 137"),
+        (f"cat: {FILE}: No such file", "", 1, "could not be asked over ssh: exit status 1"),
+        ("", "Connection reset\n\x1b[2J\x1b[0m\n \n" + "\n" * 70_000, 255, "ssh: Connection reset"),
+    ],
+)
+def test_what_ssh_says_is_the_reason_and_never_what_the_node_said_before(
+    output: str, errors: str, status: int, words: str
+) -> None:
+    found = health(output, status, errors)
+    assert (found.verdict, words in found.words) == (Verdict.UNKNOWN, True), found.words
+
+
 def test_words_of_a_node_move_no_cursor() -> None:
     found = health(answer(words="fine\x1b[2J\nnode2 ready", release="gpu@1\x1b[0m"))
     assert "\x1b" not in found.words + found.release
     assert "\n" not in found.words
-    assert "\x1b" not in health("\x1b[2Jhello", 255).words
+    said = health("", 255, "\x1b[2Jhello\x1b]0;me\x07" + "x" * 500_000).words
+    assert said.startswith("could not be asked over ssh: ")
+    assert "\x1b" not in said
+    assert len(said) < 300

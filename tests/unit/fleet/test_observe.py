@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from imagebuilder.fleet.rollout.observe import parse_answer
+from imagebuilder.fleet.health import Health, Verdict
+from imagebuilder.fleet.rollout.observe import parse_answer, with_health
 from imagebuilder.fleet.rollout.types import Sight
 from imagebuilder.fleet.ssh import Said
 from imagebuilder.ssh import SSH_FAILED
@@ -31,9 +34,27 @@ def test_a_name_of_any_length_is_none(long: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "problem"), [(None, "the time ran out"), (SSH_FAILED, "Connection reset")]
+    ("status", "problem"),
+    [(None, "the time ran out"), (SSH_FAILED, "Connection reset"), (137, "Connection reset")],
 )
 def test_answer_that_was_cut_off_is_none(status: int | None, problem: str) -> None:
     cut = Said("node1", status, f"{BOOT}\nNAME=Deb", "Connection reset")
     assert parse_answer(cut) == Sight(problem=problem)
     assert not parse_answer(cut).answers
+
+
+SEEN = Sight(BOOT, "minimal@2")
+
+
+def test_a_verdict_counts_for_the_boot_and_the_release_that_were_seen() -> None:
+    """A node that fell back between two questions is well, and does not run the release."""
+    of = Health("node1", Verdict.OK, "fine", None, "minimal@2", BOOT)
+    assert with_health(SEEN, of) == Sight(BOOT, "minimal@2", verdict=Verdict.OK, words="fine")
+    for other, words in (
+        (replace(of, boot_id=BOOT.replace("0", "1")), "its verdict is of another boot"),
+        (replace(of, release="minimal@1"), "its verdict is of minimal@1"),
+        (replace(of, release=""), "its verdict is of no release"),
+    ):
+        assert with_health(SEEN, other) == replace(SEEN, words=words)
+    silent = Health("node1", Verdict.UNKNOWN, "has no verdict", None, "", BOOT)
+    assert with_health(SEEN, silent).words == "has no verdict"

@@ -21,6 +21,7 @@ from imagebuilder.fleet.rollout.journal import (
     find_rollout,
     make_wish,
     rolling_out,
+    save_rollout,
 )
 from imagebuilder.fleet.rollout.machine import aborted, advance, resumed
 from imagebuilder.fleet.rollout.run import POLL
@@ -38,7 +39,7 @@ from imagebuilder.fleet.rollout.types import (
 )
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_version
-from imagebuilder.tree import ReleaseName
+from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import Ui
 from tests.unit.fleet.rollout_world import NEW, OLD, OTHER, RolloutWorld, make_world, order
 
@@ -212,7 +213,7 @@ def test_a_node_that_was_told_to_reboot_has_not_returned_before_it_did() -> None
     """The roll-out is aborted while the node still runs the boot that it is to end."""
     began = datetime(2026, 11, 23, 12, tzinfo=UTC)
     node = RolloutNode("n1", 0, RolloutStage.REBOOTING, began.isoformat(), "boot-1", touched=True)
-    rollout = aborted(Rollout("demo", OLD, NEW, "ada", began.isoformat(), (node,)))
+    rollout = aborted(Rollout("demo", OLD, NEW, "ada", began.isoformat(), (node,)), OLD)
     still_up = Sight("boot-1", f"demo@{OLD}", verdict=Verdict.OK)
 
     def after(rollout: Rollout, sight: Sight, seconds: int) -> Rollout:
@@ -332,13 +333,92 @@ def test_what_a_person_writes_into_nodes_yaml_meanwhile_stays(world: RolloutWorl
 
 def test_a_channel_that_somebody_moves_stops_it(world: RolloutWorld) -> None:
     rollout = world.start(order())
-    link = world.tree.channel("demo", "stable")
-    link.unlink()
-    link.symlink_to(f"../../http/releases/demo/{OTHER}")
+    move_stable(world, OTHER)
     done = world.run().go(rollout)
     assert done.status is RolloutStatus.STOPPED
     assert f"stable was moved to {OTHER} meanwhile" in done.why
     assert not any(world.boots(name) for name in NAMES)
+
+
+def test_a_channel_that_somebody_moves_is_not_moved_back_by_one_that_could_not_promote(
+    world: RolloutWorld,
+) -> None:
+    left = leave_promoting(world)
+    move_stable(world, OTHER)
+    done = world.run().go(left)
+    assert done.status is RolloutStatus.STOPPED
+    assert f"stable was moved to {OTHER} meanwhile" in done.why
+    assert find_version(world.tree, "demo", "stable") == OTHER
+
+
+def test_one_that_could_not_promote_can_be_aborted(world: RolloutWorld) -> None:
+    left = leave_promoting(world)
+    make_wish(world.tree, "demo", ABORT)
+    assert world.run().go(left).status is RolloutStatus.ABORTED
+    assert [world.boots(name) for name in NAMES] == [[NEW, OLD]] * 4
+    assert find_version(world.tree, "demo", "stable") == OLD
+    assert pins(world) == {}
+    assert aborted(left, NEW) is left, "its release is stable: it is over"
+
+
+def test_nodes_go_back_to_the_old_release_wherever_stable_is(world: RolloutWorld) -> None:
+    """Otherwise they boot what is stable, and are rebooted as long as that is another."""
+    world.plant("n2", "has no card")
+    done = world.run().go(world.start(order(batch="1")))
+    move_stable(world, OTHER)
+    make_wish(world.tree, "demo", ABORT)
+    back = world.run().go(done)
+    assert back.status is RolloutStatus.ABORTED
+    assert (stages(back)["n1"], world.boots("n1")) == ("returned", [NEW, OLD])
+    assert pins(world) == {}
+
+
+def test_one_that_is_aborted_drains_and_keeps_to_the_limit(
+    world: RolloutWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that got the release has work again."""
+    world.plant("n4", "has no card")
+    done = world.run().go(world.start(order(batch="100%", at_once=1)))
+    assert stages(done) == {"n1": "done", "n2": "done", "n3": "done", "n4": "returned"}
+    (world.sim / "nodes/n1/jobs").write_text("1\n2\n")
+    flying: list[int] = []
+
+    def save(tree: Tree, rollout: Rollout) -> None:
+        flying.append(sum(node.in_flight for node in rollout.nodes))
+        save_rollout(tree, rollout)
+
+    monkeypatch.setattr("imagebuilder.fleet.rollout.run.save_rollout", save)
+    said = io.StringIO()
+    make_wish(world.tree, "demo", ABORT)
+    back = world.run(Ui(said)).go(done)
+    assert back.status is RolloutStatus.ABORTED
+    assert max(flying) == 1
+    lines = [line for line in said.getvalue().splitlines() if line.startswith("n1: ")]
+    assert [line.split(": ")[1] for line in lines] == ["draining", "returning", "returned"]
+    assert (world.sim / "nodes/n1/jobs").read_text() == "", "its work has ended"
+    assert [world.boots(name) for name in NAMES] == [[NEW, OLD]] * 4
+    assert not [name for name in NAMES if (world.sim / "nodes" / name / "drained").exists()]
+
+
+def leave_promoting(world: RolloutWorld) -> Rollout:
+    """What a roll-out left that gave every node the release, and could not make it stable."""
+    rollout = world.start(order())
+    kernel = world.tree.release(ReleaseName("demo", NEW)) / "vmlinuz"
+    content = kernel.read_bytes()
+    kernel.write_bytes(b"damaged")
+    with pytest.raises(WorkError, match="vmlinuz"):
+        world.run().go(rollout)
+    kernel.write_bytes(content)
+    left = find_rollout(world.tree, "demo")
+    assert left
+    assert left.status is RolloutStatus.PROMOTING
+    return left
+
+
+def move_stable(world: RolloutWorld, version: str) -> None:
+    link = world.tree.channel("demo", "stable")
+    link.unlink()
+    link.symlink_to(f"../../http/releases/demo/{version}")
 
 
 def test_a_node_that_a_person_pins_after_its_turn_is_not_taken_back(world: RolloutWorld) -> None:
@@ -357,17 +437,8 @@ def test_a_node_that_a_person_pins_after_its_turn_is_not_taken_back(world: Rollo
 
 def test_pins_stay_until_stable_has_moved(world: RolloutWorld) -> None:
     """Otherwise a node that reboots in between gets the old release."""
-    rollout = world.start(order())
-    kernel = world.tree.release(ReleaseName("demo", NEW)) / "vmlinuz"
-    content = kernel.read_bytes()
-    kernel.write_bytes(b"damaged")
-    with pytest.raises(WorkError, match="vmlinuz"):
-        world.run().go(rollout)
+    left = leave_promoting(world)
     assert pins(world) == {name: NEW for name in NAMES}
-    left = find_rollout(world.tree, "demo")
-    assert left
-    assert left.status is RolloutStatus.PROMOTING
-    kernel.write_bytes(content)
     done = world.run().go(left)
     assert done.status is RolloutStatus.DONE
     assert pins(world) == {}

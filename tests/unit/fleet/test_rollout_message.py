@@ -75,7 +75,7 @@ def test_one_that_stops_says_why_and_one_given_up_is_finished(world: RolloutWorl
     assert told["failed"] == [
         {"node": "n1", "stage": "returned", "why": "health: missing device: 0 of 1 card"}
     ]
-    (given_up,) = go(world, aborted(replace(rollout, status=RolloutStatus.PAUSED)))
+    (given_up,) = go(world, aborted(replace(rollout, status=RolloutStatus.PAUSED), OLD))
     assert given_up["kinds"] == ["rollout-finished"]
     assert "aborted: the roll-out was aborted" in str(given_up["text"])
 

@@ -230,7 +230,7 @@ def test_what_a_person_runs_or_paused_or_took_back_is_left_alone(world: RolloutW
     make_wish(world.tree, "demo", PAUSE)
     obey(world.tree, replace(rollout, status=RolloutStatus.PAUSED, window=ALWAYS))
     assert "is paused and not finished" in night(world).profiles[0].warnings[0]
-    given_up = replace(aborted(rollout), status=RolloutStatus.ABORTED)
+    given_up = replace(aborted(rollout, OLD), status=RolloutStatus.ABORTED)
     save_rollout(world.tree, given_up)
     assert "is aborted" in night(world).profiles[0].reasons[0]
     assert boots(world) == [[]] * 4
