@@ -19,6 +19,7 @@ from imagebuilder.errors import escape_character
 
 MOST = 200  # characters of a value
 MOST_LONG = 4096  # characters of a line of a text
+MOST_RAW = 16  # characters for each one that is shown: sequences take some
 MOST_WORDS = 32  # words of a query
 # The maximum length of a request: nginx accepts 8 kB per line.
 MOST_REQUEST = 16384
@@ -79,8 +80,13 @@ def show_character(character: str) -> str:
 
 
 def clean(text: str, most: int = MOST) -> str:
-    """A printable line from terminal output, without cursor movements and colours."""
-    return fit(SEQUENCE.sub("", text).rstrip(), most)
+    """A printable line from terminal output, without cursor movements and colours.
+
+    Of a line without an end, only the beginning is looked at.
+    """
+    begun = text[: MOST_RAW * most]
+    more = "…" * (begun != text)
+    return fit(SEQUENCE.sub("", begun).rstrip() + more, most)
 
 
 def clean_lines(text: str) -> str:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -94,8 +95,9 @@ def wants_colour() -> bool:
 
 
 def print_json(value: Json) -> None:
-    """Print a result for programs on stdout."""
-    print_text(json.dumps(value, indent=1, ensure_ascii=False))
+    """Print a result for programs on stdout, piece by piece: what nodes said may be long."""
+    pieces = json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(value)
+    print_pieces(itertools.chain(pieces, ["\n"]))
 
 
 def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str], *, empty: str) -> None:
@@ -105,9 +107,14 @@ def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str], *, empty:
 
 def print_text(text: str) -> None:
     """Print a result as text on stdout.  Raises WorkError if it cannot be written."""
-    text = presentable(text)
+    print_pieces([text if text.endswith("\n") else f"{text}\n"])
+
+
+def print_pieces(pieces: Iterable[str]) -> None:
+    """Print the pieces of a text as print_text() does."""
     try:
-        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+        for piece in pieces:
+            sys.stdout.write(presentable(piece))
         sys.stdout.flush()
     except OSError as error:
         # Discard the rest, even what Python flushes at exit.

@@ -42,6 +42,8 @@ CONNECT_SECONDS = 10
 MOST = 1 << 20  # bytes of an answer that we ask for ourselves
 MOST_TYPED = 64 << 20  # of the output of a person's command
 MOST_TOGETHER = 1 << 30  # of all nodes
+LINE = 64  # bytes that may be sent for each line: a line costs far more than its bytes
+CUT_OFF = 137  # the exit status of a program that was killed, as a shell tells it
 # random(4); a node's shell may print anything before what was asked.
 BOOT_ID = re.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.MULTILINE)
 NO_ADDRESS = "its address is not known: set `address` in nodes.yaml, or boot it once"
@@ -51,23 +53,28 @@ NO_ADDRESS = "its address is not known: set `address` in nodes.yaml, or boot it 
 class Heard:
     """What nodes have sent: by their name and the stream; `cut` says of whom it was too much.
 
-    Each may send `most` bytes, and all together MOST_TOGETHER.
+    Each may send `most` bytes, and all together MOST_TOGETHER; lines are limited likewise.
     """
 
     most: int
     streams: dict[tuple[str, str], bytearray] = field(default_factory=dict)
     cut: dict[str, str] = field(default_factory=dict)
     received: Counter[str] = field(default_factory=Counter)
+    lines: Counter[str] = field(default_factory=Counter)
 
     def take(self, node: str, stream: str, data: bytes) -> bool:
         """Keep what came; returns whether more may come."""
         kept = self.streams.setdefault((node, stream), bytearray())
         kept += data
-        self.received[node] += len(data)
-        if self.received[node] > self.most:
-            self.cut[node] = f"more than {self.most} bytes: cut off"
-        elif self.received.total() > MOST_TOGETHER:
-            self.cut[node] = f"more than {MOST_TOGETHER} bytes of all nodes together: cut off"
+        for counter, amount, most, together, unit in (
+            (self.received, len(data), self.most, MOST_TOGETHER, "bytes"),
+            (self.lines, data.count(b"\n"), self.most // LINE, MOST_TOGETHER // LINE, "lines"),
+        ):
+            counter[node] += amount
+            if counter[node] > most:
+                self.cut[node] = f"more than {most} {unit}: cut off"
+            elif counter.total() > together:
+                self.cut[node] = f"more than {together} {unit} of all nodes together: cut off"
         return node not in self.cut
 
     def text(self, node: str, stream: str) -> str:
@@ -191,6 +198,8 @@ def run_task(
             why = f"\n{why}\n"
             output, errors = (output + why, errors) if merged else (output, errors + why)
         code = None if name in late else status.get(name, SSH_FAILED)
+        if why and code == 0:  # it had ended before it could be
+            code = CUT_OFF
         found[name] = Said(name, code, output, errors)
     return found
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 
 import pytest
@@ -89,6 +90,17 @@ def test_what_is_long_is_cut(text: str) -> None:
 )
 def test_a_line_for_a_terminal_is_cleaned(text: str, cleaned: str) -> None:
     assert clean(text) == cleaned
+
+
+@pytest.mark.parametrize("part", ["\x1b[", "\x1b]0;", "\x1b", "\r", "\0", " ", "\x1b[31mx"])
+def test_of_a_line_without_an_end_the_beginning_is_cleaned(part: str) -> None:
+    """64 MB of such a line took seconds, each time that it was shown."""
+    began = time.process_time()
+    made = clean("hello " + part * (20_000_000 // len(part)))
+    assert time.process_time() - began < 0.1
+    assert made.startswith("hello")
+    assert made.endswith("…")
+    assert len(made) <= MOST
 
 
 def test_whatever_comes_becomes_one_printable_line_and_stays_so() -> None:

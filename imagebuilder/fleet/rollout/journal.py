@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
-from imagebuilder.files import make_folder, move_away, read_text, write_file
+from imagebuilder.files import filling, make_folder, move_away, read_text, write_file
 from imagebuilder.fleet.rollout.machine import aborted, paused
 from imagebuilder.fleet.rollout.types import ROLLOUT, LiveRollout, Rollout
 from imagebuilder.locks import file_lock, is_locked
@@ -28,6 +28,10 @@ from imagebuilder.tree import STABLE, Tree
 PAUSE, ABORT = "pause", "abort"
 LOOKS = 20
 MOMENT = 0.1  # seconds; who checks whether a roll-out runs has its lock for much less
+SPACE = (
+    "remove old releases with imagebuilder gc --releases; imagebuilder rollout status shows how to "
+    "continue"
+)
 REPLACE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
@@ -77,7 +81,10 @@ def save_rollout(tree: Tree, rollout: Rollout) -> None:
 
 @contextmanager
 def rolling_out(tree: Tree, profile: str) -> Iterator[None]:
-    """Be the only one who rolls this profile out.  Raises WorkError that names the other."""
+    """Be the only one who rolls this profile out.
+
+    Raises WorkError that names the other, FullError if the disk becomes full.
+    """
     path = lock_of(tree, profile)
 
     def refuse() -> None:
@@ -90,7 +97,7 @@ def rolling_out(tree: Tree, profile: str) -> Iterator[None]:
             "it",
         )
 
-    with file_lock(path, waiting=refuse):
+    with filling(tree.path, SPACE), file_lock(path, waiting=refuse):
         since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
         descriptor = open_plain(runner_file(tree, profile), REPLACE)
         with os.fdopen(descriptor, "w") as file:  # a power cut is to leave it too
@@ -153,7 +160,8 @@ def report_file(tree: Tree, profile: str) -> Path:
 
 
 def make_wish(tree: Tree, profile: str, wish: str) -> None:
-    write_file(wish_file(tree, profile), f"{wish}\n".encode())
+    with filling(tree.path, SPACE):
+        write_file(wish_file(tree, profile), f"{wish}\n".encode())
 
 
 def obey(tree: Tree, rollout: Rollout) -> Rollout:

@@ -10,11 +10,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from imagebuilder.decode import JsonFile, Seconds, ZonedTime, ZonedTimeIfAny
 from imagebuilder.digest import Json
-from imagebuilder.fleet.health import Verdict
+from imagebuilder.fleet.health import Verdict, one_line
+from imagebuilder.nodes.evidence.seen import AnyText, matching
 from imagebuilder.tree import Name, ReleaseName
+
+NodeName = Annotated[str, matching("[a-z0-9][a-z0-9-]{0,62}")]
+OneLine = Annotated[str, AfterValidator(one_line)]
 
 
 class RolloutStatus(StrEnum):
@@ -73,12 +80,12 @@ class RolloutNode:
     cut.
     """
 
-    name: str
+    name: NodeName
     phase: int
     stage: RolloutStage = RolloutStage.WAITING
     since: ZonedTimeIfAny = ""
     boot_id: str = ""
-    why: str = ""
+    why: OneLine = ""
     channel: str = ""
     touched: bool = False
     drained: bool = False
@@ -138,12 +145,12 @@ class Rollout:
     profile: Name
     before: Name
     after: Name
-    by: str
+    by: AnyText
     started: ZonedTime
     nodes: tuple[RolloutNode, ...]
     terms: RolloutTerms = RolloutTerms()
     status: RolloutStatus = RolloutStatus.RUNNING
-    why: str = ""
+    why: OneLine = ""
     window: str = ""
     written: JournalTime | None = None
 

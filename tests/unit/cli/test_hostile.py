@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import json
+import os
+import tracemalloc
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from imagebuilder.cli.context import print_table, print_text
+from imagebuilder.cli.context import print_json, print_table, print_text
+from imagebuilder.digest import Json
 from imagebuilder.tree import ReleaseName, Tree
 from tests.unit.cli.conftest import Program
 from tests.unit.nodes_world import MAC1, node_tree
@@ -107,3 +110,15 @@ def test_a_forgotten_value_moves_nothing_and_no_cell_begins_a_line(
     assert unfit(said) == set()
     assert said.splitlines()[-2].startswith(f"a    {MARK}")
     assert said.splitlines()[-1] == "b    c"
+
+
+def test_long_results_are_printed_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON has six characters for each NUL that a node says."""
+    said: list[Json] = [{"node": f"n{number}", "output": "\0" * 1_000_000} for number in range(8)]
+    with Path(os.devnull).open("w", encoding="utf-8") as nothing:
+        monkeypatch.setattr("sys.stdout", nothing)
+        tracemalloc.start()
+        print_json(said)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 30_000_000, "all at once they take 100 MB"

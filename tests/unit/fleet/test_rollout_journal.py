@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.errors import FullError, InputError
 from imagebuilder.files import move_away
 from imagebuilder.fleet.rollout import journal
 from imagebuilder.fleet.rollout.journal import (
@@ -26,7 +28,7 @@ from imagebuilder.fleet.rollout.journal import (
     taken_file,
     wish_file,
 )
-from imagebuilder.fleet.rollout.types import Rollout, RolloutStatus
+from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStatus
 from imagebuilder.tree import Tree, make_tree
 
 RUNNING = Rollout("demo", "1", "2", "ada", "2026-11-20T12:00:00+00:00", ())
@@ -131,3 +133,27 @@ def test_what_a_killed_process_was_to_obey_is_obeyed_first(tree: Tree) -> None:
     make_wish(tree, "demo", ABORT)
     forget_wishes(tree, "demo")
     assert obey(tree, RUNNING) == RUNNING
+
+
+def test_a_full_disk_says_which_and_how_to_continue(tree: Tree) -> None:
+    with (
+        pytest.raises(FullError, match=r"tree: no space left\n.*rollout status shows how"),
+        rolling_out(tree, "demo"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("name", ["\x1b[2Jn1", "n[1", "a b", "", "../n1"])
+def test_a_journal_with_a_name_that_no_node_has_is_damaged(tree: Tree, name: str) -> None:
+    node = RolloutNode(name, 0)
+    save_rollout(tree, replace(RUNNING, nodes=(node,)))
+    with pytest.raises(InputError, match=r"demo.json: is damaged: nodes\[0\].name"):
+        find_rollout(tree, "demo")
+
+
+def test_reasons_are_lines_of_text(tree: Tree) -> None:
+    node = RolloutNode("n1", 0, why="a\x1b[2J\nerror: b")
+    save_rollout(tree, replace(RUNNING, nodes=(node,), why="c\nd"))
+    found = find_rollout(tree, "demo")
+    assert found
+    assert (found.nodes[0].why, found.why) == (r"a\x1b[2J\nerror: b", r"c\nd")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
-from imagebuilder.fleet.ssh import Heard, Said, group_output, render_ssh_config, run_on
+from imagebuilder.fleet.ssh import LINE, Heard, Said, group_output, render_ssh_config, run_on
 from imagebuilder.nodes.types import Node
 from imagebuilder.process import run
 from imagebuilder.ssh import HOST_OPTIONS, option_words
@@ -120,9 +120,16 @@ def test_equal_answers_stand_together() -> None:
     assert [names for names, _ in group_output(said)] == ["n[1,3,10]", "n2"]
 
 
-@pytest.mark.parametrize("stream", ["exec yes ''", "exec cat /dev/zero"], ids=["lines", "no-lines"])
+@pytest.mark.parametrize(
+    ("stream", "limit"),
+    [
+        pytest.param("exec yes ''", f"{(1 << 20) // LINE} lines", id="lines"),
+        pytest.param("exec cat /dev/zero", "1048576 bytes", id="no-lines"),
+        pytest.param("head -c 1050000 /dev/zero; exit 0", "1048576 bytes", id="ends"),
+    ],
+)
 def test_a_node_that_sends_without_end_is_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str, limit: str
 ) -> None:
     ssh = tmp_path / "ssh"
     ssh.write_text(f'#!/bin/sh\necho $$ > "{tmp_path}/pid"\n'
@@ -138,7 +145,7 @@ def test_a_node_that_sends_without_end_is_cut_off(
     assert peak < 16 << 20  # with an object for each line it was 30 times as much
     assert time.monotonic() - began < 30  # far from the time limit: the amount ended it
     assert not bad.succeeded
-    assert bad.output.endswith("more than 1048576 bytes: cut off\n")
+    assert bad.output.endswith(f"more than {limit}: cut off\n")
     assert len(bad.output) < 2 << 20
     assert (good.status, good.output) == (0, "fine")
 
@@ -153,6 +160,20 @@ def test_all_nodes_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert heard.cut == {
         "n1": "more than 60 bytes: cut off",
         "n3": "more than 100 bytes of all nodes together: cut off",
+    }
+
+
+def test_lines_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is an object once output is shown: 64 MB of newlines took 1.5 GB."""
+    monkeypatch.setattr("imagebuilder.fleet.ssh.MOST_TOGETHER", 10 * LINE)
+    heard = Heard(most=6 * LINE)
+    assert heard.take("n1", "stdout", b"\n" * 6)
+    assert not heard.take("n1", "stderr", b"\n")
+    assert heard.take("n2", "stdout", b"x\n" * 3)
+    assert not heard.take("n3", "stdout", b"\n")
+    assert heard.cut == {
+        "n1": "more than 6 lines: cut off",
+        "n3": "more than 10 lines of all nodes together: cut off",
     }
 
 
