@@ -168,13 +168,22 @@ def find_cache(env: Mapping[str, str]) -> Path:
 
 
 def find_home(env: Mapping[str, str]) -> Path:
-    """The home of the person: under sudo that of who called it, so that root finds their site."""
+    """The home of the person: under sudo that of who called it, so that root finds their site.
+
+    Raises InputError for a user without a name, as in a container, if HOME is not set.
+    """
     if os.geteuid() == 0 and (caller := env.get("SUDO_USER")):
         try:
             return Path(pwd.getpwnam(caller).pw_dir)
         except KeyError:
             pass
-    return Path(env.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
+    if home := env.get("HOME"):
+        return Path(home)
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError as error:
+        what = f"no home folder is known: this host has no user with the number {os.getuid()}"
+        raise InputError(what, where="HOME", hint="set HOME to a folder of this user") from error
 
 
 def find_caller(env: Mapping[str, str]) -> tuple[int, int] | None:

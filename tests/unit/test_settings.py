@@ -69,3 +69,14 @@ def test_a_checkout_whose_program_runs_needs_no_name(
     os.chown(below, 4321, 4321)
     monkeypatch.setattr("imagebuilder.settings.SHARE", below)
     assert load_settings({}).project == below
+
+
+def test_a_user_whom_the_host_does_not_know_is_told_to_set_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that runs as any number."""
+    (tmp_path / "recipes").mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    with pytest.raises(InputError, match=r"no user with the number 4000000000\n.*set HOME to"):
+        load_settings({}, project=tmp_path)
+    assert load_settings({"HOME": "/h"}, project=tmp_path).site.is_relative_to("/h")
