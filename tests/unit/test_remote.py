@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -19,7 +20,7 @@ from imagebuilder.publish.transport.local import LocalTree
 from imagebuilder.publish.transport.places import parse_place
 from imagebuilder.publish.transport.protocol import Activated, PlaceContents
 from imagebuilder.publish.transport.reports import KeptReports
-from imagebuilder.publish.transport.send import Sent, order_bases
+from imagebuilder.publish.transport.send import Sent, check_arrived, order_bases, send_reports
 from imagebuilder.publish.transport.ssh import (
     Remote,
     SshArrival,
@@ -31,6 +32,11 @@ from imagebuilder.store.objects import object_path
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
+from tests.unit.nodes_world import node_tree
+from tests.unit.planted_reports import make_report, plant
+
+if TYPE_CHECKING:
+    from imagebuilder.publish.transport.protocol import Transport
 
 NUC = Remote("nuc", 0, "/srv/netboot")
 A, B = "a" * 64, "b" * 64
@@ -90,6 +96,12 @@ def test_the_other_shell_sees_quoted_words() -> None:
         (255, "Host key verification failed.", HostError, "connect once by hand"),
         (255, "ssh: connect to host nuc port 22: No route to host", HostError, "No route to host"),
         (255, "", HostError, "it printed nothing"),
+        (
+            255,
+            "\n \n",
+            HostError,
+            "the connection broke, or what ran there was killed: publish again",
+        ),
         (127, "sh: 1: imagebuilder: not found", HostError, "--remote-command"),
         (2, "No such command 'receive'.", HostError, "/opt/imagebuilder/bin/pip install"),
         (1, "error: a: damaged", WorkError, "nuc: a: damaged"),
@@ -217,3 +229,52 @@ def test_a_connection_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     put_ssh(tmp_path, monkeypatch, "echo 'no route' >&2; exit 255")
     with pytest.raises(HostError, match="ssh failed: no route"):
         send_some(tmp_path)
+
+
+def test_what_the_other_side_says_of_a_release_is_in_its_name() -> None:
+    """Printed like our own lines, it could be an error or a warning of ours."""
+    arrival = SshArrival(NUC, [], Ui(io.StringIO()))
+    arrival.answer = {"published": {}, "said": "x@1: published\nerror: all is well\n" + "a\n" * 900}
+    said = arrival.activate().said.splitlines()
+    assert said[:2] == ["nuc: x@1: published", "nuc: error: all is well"]
+    assert len(said) == ssh.MOST_LINES + 1
+    assert said[-1] == f"nuc: … and {902 - ssh.MOST_LINES} more lines"
+
+
+def test_who_answers_too_much_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_ssh(tmp_path, monkeypatch, "exec yes '{'")
+    with pytest.raises(HostError, match=r"nuc: answered more than 64 MiB\n.*see what `ssh "):
+        NUC.list(ImageRef("demo", "1", A))
+
+
+@dataclass(frozen=True)
+class Liar:
+    """A place that says it kept, and refused, more than it was sent."""
+
+    name: str = "nuc"
+    keeps_reports: bool = True
+
+    def add_reports(self, image: ImageRef, lines: bytes, ui: Ui) -> KeptReports:
+        del image, lines, ui
+        return KeptReports(("fake", "20261121T100001Z", *map(str, range(500))), ("no",) * 500)
+
+
+def test_of_boot_tests_only_those_that_were_sent_are_believed(tmp_path: Path) -> None:
+    tree = node_tree(tmp_path)
+    plant(tree, make_report(tree, "generic@v1", 1))
+    image, said = ImageRef("generic", "v1", A), io.StringIO()
+    there = PlaceContents({}, 1, ())
+    kept = send_reports(cast("Transport", Liar()), tree, image, there, Ui(said))
+    assert kept == ("20261121T100001Z",)
+    assert said.getvalue().count("warning: nuc: no") == 1
+
+
+@pytest.mark.parametrize("other", [{"version": "2"}, {"profile": "evil", "version": "1"}])
+def test_an_answer_about_another_release_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, Json]
+) -> None:
+    put_ssh(tmp_path, monkeypatch, "exit 9")
+    with pytest.raises(
+        HostError, match="nuc:/srv/netboot: answered about another release than d@1"
+    ):
+        check_arrived(NUC, ImageRef("d", "1", A), Activated({"profile": "d", **other}, ""))

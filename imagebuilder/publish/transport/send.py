@@ -100,14 +100,18 @@ def publish_to(
             sent = arrival.send(store, lacking)
             arrival.verify()
             release = arrival.activate()
-        check_arrived(place, image)
+        check_arrived(place, image, release)
         if not before:
             reports = send_reports(place, tested, image, there, ui)
         return Sent(release, sent, sum(objects.values()), reports)
 
 
-def check_arrived(place: Transport, image: ImageRef) -> None:
+def check_arrived(place: Transport, image: ImageRef, told: Activated) -> None:
     """Raise HostError unless the place, asked again, has the image that it said it published."""
+    wanted = {"profile": image.profile, "version": image.version}
+    if any(told.published.get(key, value) != value for key, value in wanted.items()):
+        what = f"answered about another release than {image.name}"
+        raise HostError(what, where=place.where, hint="see what runs as imagebuilder there")
     there = place.list(image)
     if there.refs.get(image.ref) != image.commit or (place.keeps_reports and there.reports is None):
         raise HostError(
@@ -136,9 +140,9 @@ def send_reports(
         return ()
     with ui.step(f"send reports of {image.name}"):
         told = place.add_reports(image, pack_reports(tested, found), ui)
-    for why in told.refused:
+    for why in told.refused[: len(found)]:
         ui.warn(f"{place.name}: {why}")
-    return told.kept
+    return tuple(report.id for report in found if report.id in told.kept)
 
 
 def compare(

@@ -17,15 +17,15 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote, urlsplit
 
 from imagebuilder import __version__
-from imagebuilder.decode import decode_box, parse_object
+from imagebuilder.decode import MAX_BYTES, decode_box, parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.image.types import MANIFEST
-from imagebuilder.process import Completed, check_tools, run
+from imagebuilder.process import Completed, ExcessError, check_tools, paste, run
 from imagebuilder.publish.transport.local import PROTOCOL
 from imagebuilder.publish.transport.protocol import Activated, Order, PlaceContents
 from imagebuilder.publish.transport.reports import KeptReports
@@ -38,7 +38,7 @@ from imagebuilder.ssh import (
     ssh_environment,
 )
 from imagebuilder.store.repository import ImageRef, Store
-from imagebuilder.ui import Ui
+from imagebuilder.ui import Ui, format_count
 from imagebuilder.untrusted import MOST_LONG, MOST_REQUEST, clean, fit
 
 COMMAND = "imagebuilder"
@@ -49,7 +49,11 @@ INSTALL = (
     f"sudo /opt/imagebuilder/bin/pip install ./{WHEEL} && "
     "sudo ln -sf /opt/imagebuilder/bin/imagebuilder /usr/local/bin/imagebuilder"
 )
+MOST_SAID = MAX_BYTES + MOST_REQUEST  # bytes: an answer, and a greeting before it
 ANSWER_S = 600.0  # for a question, and for reports: who removes releases there is waited for
+MOST_LINES = 50  # of what it says of a release: one for each device that no proof looked at
+AGAIN = "publish again: it sends what is missing there"
+BROKEN = f"the connection broke, or what ran there was killed: {AGAIN}"
 STUCK = "see what is running there, and publish again; a waiting publish blocks removals here"
 SUDO_HINT = (
     "sudo cannot ask for a password there: log in as root (ssh://root@HOST/...), or let this user "
@@ -151,8 +155,12 @@ class SshArrival:
         """Nothing to do: `receive` has verified the objects before it answered."""
 
     def activate(self) -> Activated:
-        """What `receive` answered about the release."""
-        return decode_box(Activated, self.answer, self.remote.host, hint=OTHER)
+        """What `receive` answered about the release: each of its lines names who said it."""
+        told = decode_box(Activated, self.answer, self.remote.host, hint=OTHER)
+        lines = told.said.splitlines()
+        if (more := len(lines) - MOST_LINES) > 0:
+            lines[MOST_LINES:] = [f"… and {format_count(more, 'more line')}"]
+        return replace(told, said="\n".join(f"{self.remote.host}: {line}" for line in lines))
 
 
 def parse_remote(url: str, command: str = "") -> Remote:
@@ -179,9 +187,14 @@ def parse_remote(url: str, command: str = "") -> Remote:
 
 def ask(remote: Remote, *words: str, stdin: bytes | None = None) -> Mapping[str, Json]:
     """The JSON that `receive WORDS` answers in time.  Raises the error it ended with."""
-    done = run(
-        remote.ssh(*words), env=ssh_environment(), stdin=stdin, seconds=ANSWER_S, check=False
-    )
+    words, env = tuple(remote.ssh(*words)), ssh_environment()
+    try:
+        done = run(words, env=env, stdin=stdin, seconds=ANSWER_S, most=MOST_SAID, check=False)
+    except ExcessError as error:
+        what = f"answered more than {MOST_SAID >> 20} MiB"
+        raise HostError(
+            what, where=remote.host, hint=f"see what `{paste(words)}` prints"
+        ) from error
     if done.late:
         what = f"did not answer within {ANSWER_S:g} s"
         raise HostError(what, where=remote.host, hint=STUCK)
@@ -199,9 +212,10 @@ def parse_answer(remote: Remote, done: Completed) -> Mapping[str, Json]:
         return parse_object(done.stdout[done.stdout.index("{\n") :], remote.host)
     except (ValueError, InputError) as error:
         raise HostError(
-            "did not give an answer of imagebuilder",
+            "did not give an answer of imagebuilder, or not all of it",
             where=remote.host,
-            hint=f"see what `{shlex.join(remote.ssh('--have'))}` prints",
+            hint=f"{AGAIN}; if that does not help, see what "
+            f"`{shlex.join(remote.ssh('--have'))}` prints",
         ) from error
 
 
@@ -211,7 +225,8 @@ def remote_failure(remote: Remote, done: Completed) -> ImagebuilderError:
     lines = [clean(line.strip(), MOST_LONG) for line in said if line.strip()]
     last = lines[-1] if lines else "it printed nothing"
     if done.status == SSH_FAILED:
-        return HostError(f"ssh failed: {last}", where=remote.host, hint=find_hint(done.stderr))
+        hint = find_hint(done.stderr) if lines else BROKEN
+        return HostError(f"ssh failed: {last}", where=remote.host, hint=hint)
     if done.status < 0:
         return WorkError(f"ssh was killed by signal {-done.status}", where=remote.host)
     program = shlex.join(remote.command)
