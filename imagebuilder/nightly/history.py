@@ -81,11 +81,18 @@ class FoundRuns:
     faults: tuple[Fault, ...] = ()
 
 
-def begin_run(profiles: tuple[str, ...]) -> NightlyRun:
-    """A run of this process that begins now."""
-    started = datetime.now(UTC)
+def begin_run(profiles: tuple[str, ...], folder: Path) -> NightlyRun:
+    """A run of this process that begins now; its id is that of no other run in the folder.
+
+    Where a clock is set back, or begins anew at each boot, a process may have the time and the
+    number of an earlier one.
+    """
+    started, number = datetime.now(UTC), os.getpid()
+    taken = {*find_ids(folder)}
+    while (name := f"{started:%Y%m%dT%H%M%SZ}-{number}") in taken:
+        number += 1
     return NightlyRun(
-        id=f"{started:%Y%m%dT%H%M%SZ}-{os.getpid()}",
+        id=name,
         started=started.isoformat(timespec="seconds"),
         host=platform.node(),
         tool=__version__,

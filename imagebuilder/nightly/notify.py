@@ -91,7 +91,7 @@ def notify_not_started(
         return
     with contextlib.suppress(OSError):  # sent twice is better than not at all
         write_file(sent, json.dumps({"what": what, "at": now}).encode(), 0o600)
-    run = begin_run(options.profiles)
+    run = begin_run(options.profiles, options.folder)
     run = replace(run, warnings=(f"the run could not start: {what}", "nothing was recorded"))
     body = {**run_json(run, options.folder), "report": ""}
     text = one_line(f"the nightly run could not start: {what}")

@@ -82,7 +82,7 @@ def run_nightly(
     written, and passes on KeyboardInterrupt.
     """
     check_root("a nightly run")
-    run = begin_run(options.profiles)
+    run = begin_run(options.profiles, options.folder)
     with single_run(settings.state, f"run {run.id}"):
         record = RunRecord(run, options.folder, tree, ui)
         upstream = Upstream(find_archives(settings, record), settings.cache, ui)

@@ -8,14 +8,14 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.nightly.history import find_ids, read_runs
+from imagebuilder.nightly.history import begin_run, find_ids, read_runs
 from imagebuilder.nightly.save import KEPT, save_run
 from imagebuilder.nightly.types import NIGHTLY_RUN, Ending, NightlyRun, NightlyStage
 from imagebuilder.report.save import begin_report, save_report
@@ -197,6 +197,25 @@ def test_a_night_dated_in_the_future_does_not_stay_the_newest(tmp_path: Path) ->
     back = night(unchanged(), started=FIRST - 4000 * DAY)
     save_run(back, tmp_path)
     assert find_ids(tmp_path)[-1] == back.id
+
+
+def test_a_clock_that_shows_the_same_second_again_loses_no_night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container every run may have the same process number."""
+
+    class Stopped(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Stopped:
+            return cls(2026, 11, 23, 2, 30, tzinfo=tz)
+
+    monkeypatch.setattr("imagebuilder.nightly.history.datetime", Stopped)
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    for number in range(3):
+        run = begin_run(("minimal",), tmp_path)
+        assert run.id == f"20261123T023000Z-{7 + number}"
+        save_run(replace(run, finished=True), tmp_path)
+    assert len(find_ids(tmp_path)) == 3
 
 
 def test_nights_are_kept_for_a_year(tmp_path: Path) -> None:
