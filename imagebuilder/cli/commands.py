@@ -13,6 +13,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command, get_group
 
 from imagebuilder.cli.context import Project, State, Verbose
+from imagebuilder.cli.usage import reported_alike
 
 # MODULE.FUNCTION or MODULE.APP of this package.  To import all of them and to read their options
 # took a sixth of a build that has nothing to do.
@@ -102,6 +103,8 @@ def show_type(param: object) -> None:
     if isinstance(param, TyperArgument):
         param.metavar = param.metavar or (param.name or "").upper()
         param.display_type_rich = no_type  # type: ignore[method-assign]
+        pieces = functools.partial(usage_pieces, param)
+        param.get_usage_pieces = pieces  # type: ignore[method-assign]
     if isinstance(param, TyperOption) and param.metavar is None:
         name = param.bare_type() if hasattr(param, "bare_type") else ""
         param.metavar = "" if param.is_flag else TAKEN.get(name)
@@ -110,6 +113,18 @@ def show_type(param: object) -> None:
 def no_type(ctx: object) -> None:
     """For an argument, whose description says what it takes."""
     del ctx
+
+
+def usage_pieces(param: TyperArgument, ctx: object) -> list[str]:
+    """An argument in the line of usage: in brackets if it may be left out, with dots if repeated.
+
+    Newer versions of Typer add braces.
+    """
+    del ctx
+    name = (param.metavar or "").removesuffix("...")
+    if not param.required and not name.startswith("["):
+        name = f"[{name}]"
+    return [name if param.nargs == 1 else f"{name.removesuffix('...')}..."]
 
 
 def take_global(state: State = None, project: Project = None, verbose: Verbose = False) -> None:
@@ -125,6 +140,14 @@ class Commands(TyperGroup):
         for param in params:
             show_type(param)
         return params
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:  # noqa: ANN401
+        with reported_alike():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401
+        with reported_alike(ctx):
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002
         """Their names, in the order of `--help`."""

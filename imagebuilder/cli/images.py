@@ -272,6 +272,9 @@ def fsck(
     from imagebuilder.fsck.check import check_all
 
     common: Context = context.obj
+    source = context.get_parameter_source("place")
+    if not tree and source and source.name == "COMMANDLINE":
+        raise typer.BadParameter("TREE needs --tree")
     done = check_all(common.settings, common.ui, place, with_tree=tree, repair=repair)
     print_json(done.as_json()) if json else print_text(done.render())
     if not done.whole:

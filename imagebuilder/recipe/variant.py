@@ -18,6 +18,7 @@ from imagebuilder.recipe.read import shown_path
 from imagebuilder.recipe.rules import NAME
 from imagebuilder.settings import Settings
 
+YAML = ".yaml"
 LISTED = "imagebuilder profiles lists all profiles"
 
 
@@ -50,7 +51,7 @@ def load_variant(profile: str, settings: Settings, faults: list[Fault]) -> Varia
         return found
     heads = [name for name in recipes if profile.startswith(f"{name}.")]
     where = shown_path(settings.recipes, settings)
-    if heads:
+    if heads and not profile.endswith(YAML):
         faults.append(Fault(where, *rest_problem(max(heads, key=len), profile, settings)))
     else:
         what = f"no profile named {quote(profile)}"
@@ -102,6 +103,8 @@ def rest_problem(recipe: str, profile: str, settings: Settings) -> tuple[str, st
 
 def profile_hint(profile: str, recipes: Iterable[str]) -> str:
     names = list(recipes)
+    if (file := Path(profile)).suffix == YAML and file.stem in names:
+        return f"did you mean {quote(file.stem)}?"
     head, dot, rest = profile.partition(".")
     if dot and (near := suggest(head, names, closest=True)):
         return near.replace('"?', f'{dot}{rest}"?')

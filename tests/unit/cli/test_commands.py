@@ -113,6 +113,24 @@ def test_help_lists_every_command(program: Program) -> None:
     assert "--install-completion" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (("plan",), "plan [OPTIONS] PROFILE "),
+        (("shell",), "shell [OPTIONS] [IMAGE] "),
+        (("fsck",), "fsck [OPTIONS] [TREE] "),
+        (("drift",), "drift [OPTIONS] [NODE|PROFILE]... "),
+        (("run",), "run [OPTIONS] NODES -- COMMAND... "),
+        (("configure",), "configure [OPTIONS] NODES PLAYBOOK... "),
+        (("hardware", "list"), "hardware list [OPTIONS] [WORD]... "),
+    ],
+)
+def test_the_usage_line_has_brackets_only_around_what_may_be_left_out(
+    program: Program, words: tuple[str, ...], usage: str
+) -> None:
+    assert f"Usage: imagebuilder {usage}" in program(*words, "--help").stdout
+
+
 def test_help_needs_no_project(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IMAGEBUILDER_PROJECT", "/nonexistent")
     assert program("build", "--help").status == 0
@@ -123,12 +141,27 @@ def test_help_needs_no_project(program: Program, monkeypatch: pytest.MonkeyPatch
     ("words", "said"),
     [
         ((), "Usage: imagebuilder"),
-        (("images", "--nope"), "No such option: --nope"),
-        (("nope",), "No such command 'nope'"),
-        (("build",), "Missing argument"),
-        (("gc", "--keep", "0"), "greater than or equal to 1"),
-        (("gc", "--keep", "x"), "Invalid value for '--keep'"),
-        (("shell",), "name an image, or a failed build with --failed"),
+        (
+            ("images", "--nope"),
+            "error: images: unknown option --nope\n  hint: run imagebuilder",
+        ),
+        (("build", "--lock"), "build: unknown option --lock\n  hint: did you mean --locked?"),
+        (("zzz",), 'error: unknown command "zzz"\n  hint: run imagebuilder --help for usage\n'),
+        (("buidl",), 'error: unknown command "buidl"\n  hint: did you mean "build"?\n'),
+        (("nodes", "ad"), 'error: nodes: unknown command "ad"\n  hint: did you mean "add"?\n'),
+        (("help",), 'error: unknown command "help"\n  hint: did you mean --help?\n'),
+        (("build",), "error: build: PROFILE is missing\n  hint: run imagebuilder build --help for"),
+        (("nodes", "add", "n1"), "error: nodes add: --mac is missing\n"),
+        (("images", "x", "y"), "error: images: unexpected argument: x y\n"),
+        (("gc", "--keep", "0"), "error: gc --keep: must be at least 1\n"),
+        (("gc", "--keep", "x"), "error: gc --keep: must be a whole number\n"),
+        (("gc", "--keep"), "error: gc: '--keep' needs a value\n"),
+        (
+            ("token", "add", "a", "--role", "x"),
+            "error: token add --role: 'x' is not one of ",
+        ),
+        (("configure", "a", "/nope"), "error: configure PLAYBOOK...: file '/nope' does not exist"),
+        (("shell",), "error: shell: name an image, or a failed build with --failed\n"),
         (("build", "generix", "--locked"), 'no profile named "generix"\n  hint: did you mean "gen'),
         (("build", "../generic"), 'no profile named "../generic"'),
         (("build", ""), 'no profile named ""'),
@@ -139,6 +172,9 @@ def test_help_needs_no_project(program: Program, monkeypatch: pytest.MonkeyPatch
             ("--project", "/nonexistent", "profiles"),
             "/nonexistent: has no recipes/\n  hint: imagebuilder init DIR",
         ),
+        (("fsck", "/srv/netboot"), "error: fsck: TREE needs --tree\n"),
+        (("build", "generic.yaml"), 'named "generic.yaml"\n  hint: did you mean "generic"?\n'),
+        (("plan", "recipes/grand.yaml"), 'ipes/grand.yaml"\n  hint: did you mean "grand"?\n'),
         (("fsck",), "there is no store yet\n  hint: imagebuilder build"),
     ],
 )
