@@ -363,7 +363,8 @@ def remove_unfinished(path: Path) -> None:
 def scratch(top: Path, prefix: str) -> Iterator[Path]:
     """A new folder below `top`, gone at the end; those that killed processes left go first.
 
-    A lock on the folder (flock(2)) tells whether somebody uses it.  Raises OSError.
+    A lock on the folder (flock(2)) tells whether somebody uses it.  Raises OSError; of `top` where
+    nothing can be made in it, because nobody knows the new folder's name.
     """
     for left in top.glob(f"{prefix}*"):
         if (descriptor := lock_at(left, os.O_DIRECTORY)) is not None:
@@ -371,7 +372,10 @@ def scratch(top: Path, prefix: str) -> Iterator[Path]:
             os.close(descriptor)
     mine = None
     while mine is None:  # somebody may have taken it for one that was left
-        place = Path(tempfile.mkdtemp(dir=top, prefix=prefix))
+        try:
+            place = Path(tempfile.mkdtemp(dir=top, prefix=prefix))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, os.fspath(top)) from error
         mine = lock_at(place, os.O_DIRECTORY)
     try:
         yield place

@@ -73,7 +73,7 @@ class Settings:
 
     def origin(self, path: Path) -> str:
         """Where a file or folder that was found comes from, for people."""
-        if not path.is_relative_to(self.project):
+        if self.without_project or not path.is_relative_to(self.project):
             return "shipped"
         return REPLACED if self.find_replaced(path) else "project"
 
@@ -84,9 +84,14 @@ class Settings:
         found = (self.shipped or self.project) / path.relative_to(self.project)
         return found if found.exists() else None
 
+    @property
+    def without_project(self) -> bool:
+        """Whether only what ships was found; a clone is a project."""
+        return INSTALLED and self.project == SHARE
+
     def check_project(self) -> None:
         """Raise InputError where there is no project: nothing is written beside what ships."""
-        if INSTALLED and self.project == SHARE:
+        if self.without_project:
             raise InputError(
                 "no project in this folder or above it, so a lock or recipe cannot be written",
                 where=os.fspath(Path.cwd()),

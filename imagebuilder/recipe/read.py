@@ -40,7 +40,7 @@ class LoadedSite:
 
 def shown_path(path: Path, settings: Settings) -> str:
     """A path for people: below the project if it is there, else absolute."""
-    inside = path.is_relative_to(settings.project)
+    inside = path.is_relative_to(settings.project) and not settings.without_project
     return str(path.relative_to(settings.project)) if inside else str(path)
 
 

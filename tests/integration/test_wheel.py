@@ -158,6 +158,12 @@ def test_an_installed_program_writes_no_lock_beside_what_ships(
     installed: Path, project: Path
 ) -> None:
     share = os.fspath(installed / "imagebuilder/share")
+    listed = json.loads(
+        imagebuilder(installed, project, "--project", share, "profiles", "--json").stdout
+    )
+    assert {profile["origin"] for profile in listed} == {"shipped"}
+    refused = imagebuilder(installed, project, "--project", share, "plan", "nope")
+    assert f"error: {share}/recipes: no profile named" in refused.stderr
     refused = imagebuilder(installed, project, "--project", share, "lock", "minimal")
     assert refused.status == 2
     assert "hint: run imagebuilder init DIR to create one" in refused.stderr

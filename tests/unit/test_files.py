@@ -174,6 +174,12 @@ def test_scratch_folders_of_killed_processes_go_and_no_other(tmp_path: Path) -> 
     assert names(tmp_path) == ["other-left", "trial-file"]
 
 
+def test_a_scratch_folder_that_cannot_be_made_is_reported_as_its_parent(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught, scratch(tmp_path / "absent", "trial-"):
+        pass
+    assert caught.value.filename == os.fspath(tmp_path / "absent")
+
+
 def test_folders_that_go_while_they_are_listed_are_left_out(tmp_path: Path) -> None:
     for find in (paths_below, lambda top: matching(top, "*/*")):
         for name in ("a", "b"):
