@@ -194,12 +194,12 @@ def fresh_lock(recipe: Recipe, settings: Settings) -> Lock:
     command = f"imagebuilder lock {recipe.profile}"
     if not path.exists():
         raise InputError(
-            "there is no lock", where=os.fspath(path), hint=f"{command} resolves the packages"
+            "there is no lock", where=os.fspath(path), hint=f"run {command} to resolve the packages"
         )
     lock = load_lock(path)
     if stale := lock_differences(recipe, lock):
         raise InputError.of(
-            Fault(os.fspath(path), f"stale: {change}", f"{command} brings it up to date")
+            Fault(os.fspath(path), f"stale: {change}", f"run {command} to bring it up to date")
             for change in stale
         )
     return lock

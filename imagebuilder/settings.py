@@ -128,7 +128,7 @@ def load_settings(
         raise InputError(
             "has no recipes/",
             where=os.fspath(found),
-            hint="imagebuilder init DIR makes a project, --project DIR names one",
+            hint="run imagebuilder init DIR to create a project, or name one with --project DIR",
         )
     home = find_home(env)
     named = state or Path(env.get("IMAGEBUILDER_STATE") or DEFAULT_STATE)

@@ -107,7 +107,7 @@ def check_space(state: Path, recipe: Recipe, lock: Lock, plan: Plan) -> None:
         state,
         room.total,
         f"to fetch {format_size(room.fetched)} and to build {format_size(room.built)}",
-        "imagebuilder gc frees what no image needs; --state names another place",
+        "run imagebuilder gc to free what no image needs, or name another place with --state",
     )
 
 

@@ -195,7 +195,7 @@ def checks_of(runs: Sequence[PytestRun], kind: str, selection: str) -> tuple[Che
             lines = read_text(each.log).splitlines()
             errors = [line for line in lines if line.startswith("ERROR: ")]
             what = errors[-1].removeprefix("ERROR: ") if errors else "pytest rejects its options"
-            raise InputError(what, hint="-k takes words with and, or, not: pytest --help")
+            raise InputError(what, hint="join words with and, or and not; see -k in pytest --help")
         if each.status not in (PASSED, FAILED, NOTHING):
             raise WorkError(f"checks were interrupted\n{each.output}", hint=f"see {each.log}")
     if all(each.status == NOTHING for each in runs):

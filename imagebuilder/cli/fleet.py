@@ -296,7 +296,7 @@ def confirm(verb: str, nodes: Sequence[Node], *, yes: bool) -> None:
     if not question:
         return
     if not sys.stdin.isatty():
-        raise InputError(f"not confirmed: {question}", hint="--yes confirms it")
+        raise InputError(f"not confirmed: {question}", hint="add --yes to confirm")
     if not typer.confirm(question, err=True):
         raise typer.Exit(1)
 

@@ -119,7 +119,7 @@ def status(
         print_json([each.as_json() for each in found])
     else:
         shown = "\n\n".join(map(render_rollout, found))
-        print_text(shown or "no roll-out yet: imagebuilder rollout PROFILE starts one")
+        print_text(shown or "no roll-out yet: run imagebuilder rollout PROFILE to start one")
     if any(each.rollout.status is not RolloutStatus.DONE for each in found):
         raise typer.Exit(1)
 

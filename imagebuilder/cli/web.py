@@ -102,7 +102,7 @@ def web(
             raise
         raise HostError(
             f"the web server needs {package}, which is not installed",
-            hint="pip install 'imagebuilder[web]'",
+            hint="run pip install 'imagebuilder[web]' in imagebuilder's environment",
         ) from error
     common: Context = context.obj
     settings = common.settings

@@ -72,7 +72,7 @@ def release_side(tree: Tree, release: ReleaseName) -> Side:
         raise InputError(
             "is damaged",
             where=str(release),
-            hint="imagebuilder releases --verify shows what is wrong with it",
+            hint="run imagebuilder releases --verify to see what is wrong with it",
         )
     return Side(image, Store(tree.repo))
 

@@ -19,7 +19,7 @@ from imagebuilder.phrases import quote, suggest
 
 ALL, PROFILE = "all", "profile"
 SHOWN = 10  # unknown names
-LIST = "imagebuilder nodes list shows them"
+LIST = "run imagebuilder nodes list to see them"
 MOST = 100_000  # names that all words together may stand for, and characters
 SUCH_AS = "such as node1, node[0-3], @all, @GROUP, @profile:NAME, or @all!node2"
 # What may be in a word, cut where a name ends; none of it is looked at twice.
@@ -57,7 +57,7 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
     found = tuple(node for node in nodes.nodes if node.name in chosen)
     if not found:
         what = f"{' '.join(words)}: no node belongs to this set"
-        raise InputError(what, hint="imagebuilder nodes list shows nodes and groups")
+        raise InputError(what, hint="run imagebuilder nodes list to see nodes and groups")
     return found
 
 

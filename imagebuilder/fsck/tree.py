@@ -60,7 +60,7 @@ def check_root(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[Da
     commit = Store(tree.repo).refs(ROOTS).get(name)
     what = f"release {release}"
     if commit is None:
-        hint = f"imagebuilder unpublish {release}, then publish it again"
+        hint = f"run imagebuilder unpublish {release}, then publish it again"
         yield Damage(what, "has no commit of its root", f"{tree.repo}: {ROOTS}/{name}", hint=hint)
         return
     most = most_bytes(tree, release)

@@ -153,7 +153,7 @@ def check_name(name: str, path: Path | None = None) -> str:
 
 def load_live(entry: Path) -> Live:
     """The live system of a live.json.  Raises InputError."""
-    hint = f"imagebuilder live remove {entry.parent.name}, then add it again"
+    hint = f"run imagebuilder live remove {entry.parent.name}, then add it again"
     return decode_box(Live, read_object(entry, hint=hint), os.fspath(entry), hint=hint)
 
 

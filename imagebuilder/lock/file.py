@@ -105,7 +105,7 @@ def check_lock(lock: Lock) -> None:
 
 
 def relock_hint(where: str) -> str:
-    return f"imagebuilder lock {Path(where).stem} writes a new one"
+    return f"run imagebuilder lock {Path(where).stem} to write a new one"
 
 
 def hint_for(text: str, hint: str) -> str:

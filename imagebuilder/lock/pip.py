@@ -106,7 +106,7 @@ def download_error(done: Completed, where: str) -> ImagebuilderError:
     """The error of a run of pip that could not fetch."""
     if known := find_known(done, where):
         return known
-    hint = "imagebuilder lock PROFILE chooses from what the index has now"
+    hint = "run imagebuilder lock PROFILE to choose from what the index has now"
     what = f"pip could not fetch the locked wheels\n    {errors_of(done)}"
     return WorkError(what, where=where, hint=hint)
 

@@ -129,7 +129,7 @@ def adding(pool: Path, size: int) -> Iterator[Path]:
             sweep_unfinished(folder)
             size -= size_below(folder)
             check_free(
-                pool, size + SPARE_BYTES, "to fetch", "imagebuilder gc removes what no image uses"
+                pool, size + SPARE_BYTES, "to fetch", "run imagebuilder gc to remove unused files"
             )
             folder.mkdir(exist_ok=True)
             try:
@@ -210,6 +210,6 @@ def keep_wheel(path: Path, wheel: LockedWheel, pool: Path) -> None:
     if (size := target.stat().st_size) != wheel.size:
         raise WorkError(
             f"{wheel.filename} has {size} bytes, but the lock says {wheel.size}, as its index did",
-            hint="lock the profile again: imagebuilder lock PROFILE takes the size of this file, "
-            "which was verified and is kept",
+            hint="run imagebuilder lock PROFILE, which takes the size of this file; the file was "
+            "verified and is kept",
         )

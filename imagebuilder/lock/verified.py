@@ -91,7 +91,7 @@ class Pool:
         return WorkError(
             f"{name_of(file)} in the package pool does not match the lock",
             where=os.fspath(path),
-            hint="imagebuilder fsck --repair fetches it again",
+            hint="run imagebuilder fsck --repair to fetch it again",
         )
 
 

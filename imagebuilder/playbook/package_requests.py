@@ -172,7 +172,7 @@ def tell_missing(
             ui.note(f"{problem}: {todo(missing)}")
         else:
             command = f"imagebuilder lock {recipe.profile} --add-packages"
-            ui.note(f"{command} adds them to {shown_path(file, settings)}")
+            ui.note(f"run {command} to add them to {shown_path(file, settings)}")
 
 
 def add_missing(

@@ -19,7 +19,7 @@ from imagebuilder.recipe.rules import NAME
 from imagebuilder.settings import Settings
 
 YAML = ".yaml"
-LISTED = "imagebuilder profiles lists all profiles"
+LISTED = "run imagebuilder profiles to list all profiles"
 
 
 @dataclass(frozen=True)

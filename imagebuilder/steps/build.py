@@ -185,7 +185,7 @@ def check_headers(tools: StepWorkspace, kernel: str, packages: tuple[LockedPacka
     if named and tools.ask(["test", "-e", place], check=False).status != 0:
         raise WorkError(
             f"the image's kernel is {kernel}, and {', '.join(named)} has no headers for it",
-            hint="imagebuilder lock PROFILE chooses kernel and headers again, from one archive",
+            hint="run imagebuilder lock PROFILE to choose kernel and headers from one archive",
         )
 
 

@@ -40,7 +40,9 @@ class DamagedObjectError(WorkError):
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(
-            what, where=os.fspath(path), hint="imagebuilder fsck names everything that is damaged"
+            what,
+            where=os.fspath(path),
+            hint="run imagebuilder fsck to see everything that is damaged",
         )
 
 

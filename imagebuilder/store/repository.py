@@ -146,7 +146,7 @@ class Store:
             raise InputError(
                 f"no image of profile {named} in the store",
                 hint=near
-                or f"imagebuilder build {named} makes one; imagebuilder images lists them",
+                or f"run imagebuilder build {named} to make one; imagebuilder images lists them",
             )
         if not version:
             return max(of_profile, key=self.made_at)

@@ -66,7 +66,7 @@ def open_store(settings: Settings) -> Store:
         raise InputError(
             "there is no store yet",
             where=os.fspath(store.path),
-            hint="imagebuilder build PROFILE makes it; --state names another place",
+            hint="run imagebuilder build PROFILE to make it, or name another one with --state",
         )
     return store
 

@@ -256,4 +256,4 @@ def render_lines(
         yield ""
     if suppressed:
         yield f"{format_count(suppressed, 'earlier change')} of these nodes not reported"
-    yield "imagebuilder status shows how nodes are now, imagebuilder explain NODE why"
+    yield "run imagebuilder status to see how nodes are now, imagebuilder explain NODE to see why"

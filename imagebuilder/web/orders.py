@@ -29,7 +29,7 @@ ReleaseWord = Annotated[str, Field(pattern=f"^({NAME}(@{NAME})?)?$")]
 ProfileWord = Annotated[str, Field(pattern=f"^({NAME})?$")]
 OptionalNodes = Annotated[str, Field(pattern=f"^({NODE[1:-1]})?$")]
 BatchWord = Annotated[str, Field(pattern=r"^([0-9]{1,5}%?)?$")]
-HINT = "/api/v1/openapi.json says what each verb needs"
+HINT = "see /api/v1/openapi.json for what each verb needs"
 
 
 class ActVerb(StrEnum):

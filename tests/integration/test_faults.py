@@ -278,7 +278,7 @@ def test_prune_rule_that_would_remove_the_system(shop: Workshop, rule: str) -> N
 def test_missing_tool(shop: Workshop, tool: str) -> None:
     add_file(shop.project, "llama-cpp", "etc/changed", "x")
     done = masked(shop, hide(tool), "build", "generic", "--locked")
-    assert_fails(done, 3, rf"error: {tool} is not installed", "hint: imagebuilder setup")
+    assert_fails(done, 3, rf"error: {tool} is not installed", "hint: run imagebuilder setup")
 
 
 @pytest.mark.parametrize("engine", ["mmdebstrap", "debootstrap"])
@@ -288,7 +288,10 @@ def test_missing_engine_is_told_before_the_first_step(shop: Workshop, engine: st
     empty = f"mount -t tmpfs -o mode=755 none {shop.state}/store"
     done = masked(shop, f"{hide(engine)}; {empty}", "build", "generic", "--locked")
     assert_fails(
-        done, 3, rf"engine: {engine}`, but {engine} is not installed", "hint: imagebuilder setup"
+        done,
+        3,
+        rf"engine: {engine}`, but {engine} is not installed",
+        "hint: run imagebuilder setup",
     )
     assert "base debian" not in done.stderr
 

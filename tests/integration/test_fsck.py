@@ -209,7 +209,7 @@ def test_a_damaged_object_is_named_down_to_layer_and_image(world: World) -> None
         f"/usr/bin/program of layer packages app ({APP[:12]}), image demo@{VERSION}",
     )
     assert not done.whole
-    assert "hint: imagebuilder fsck --repair" in done.render()
+    assert "hint: run imagebuilder fsck --repair" in done.render()
     assert "\nfound 1 fault in 1 image, 2 layers, " in done.render()
     assert world.store.find_layer(APP)
 

@@ -82,7 +82,7 @@ def test_missing_lock(shop: Workshop) -> None:
     done = shop("build", "generic", "--locked", check=False)
     assert_refused(
         shop, done, 2, r"error: /\S+/generic.lock: there is no lock",
-        "hint: imagebuilder lock generic resolves",
+        "hint: run imagebuilder lock generic to resolve",
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def test_stale_lock_shows_every_difference(shop: Workshop) -> None:
             shop, shop(*words, check=False), 2,
             "generic.lock: stale: package tree was added to overlay llama-cpp",
             "generic.lock: stale: package wget was added to overlay llama-cpp",
-            "hint: imagebuilder lock generic brings it up to date",
+            "hint: run imagebuilder lock generic to bring it up to date",
         )  # fmt: skip
     assert lock_of(shop).read_text() == lock
 
@@ -105,7 +105,9 @@ def test_edited_lock(shop: Workshop) -> None:
     text = lock_of(shop).read_text().replace(f'"{version}"', f'"{version}.1"', 1)
     lock_of(shop).write_text(text)
     done = shop("build", "generic", "--locked", check=False)
-    assert_refused(shop, done, 2, r"generic.lock:\d+: edited by hand", "hint: imagebuilder lock")
+    assert_refused(
+        shop, done, 2, r"generic.lock:\d+: edited by hand", "hint: run imagebuilder lock"
+    )
 
 
 def test_offline_with_an_empty_pool(shop: Workshop, tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ from tests.workshop import CHECKOUT
 PROGRAM = (sys.executable, "-m", "imagebuilder.cli.main")
 TEXT = (
     "imagebuilder: roll-out of demo@20260102-ab to 2 nodes interrupted: 1 waiting, 1 draining; "
-    "imagebuilder rollout resume demo continues it, rollout abort demo takes its nodes back"
+    "run imagebuilder rollout resume demo to continue it, or rollout abort demo to take its nodes "
+    "back"
 )
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import TypeGuard
 from urllib.parse import urlsplit
 
 import pytest
@@ -306,6 +307,24 @@ def missing_licence_lines(root: Path) -> list[str]:
     ]
 
 
+def hints_without_verb(root: Path) -> list[str]:
+    """A hint says what to do: `run imagebuilder gc to ...`, not `imagebuilder gc ...`."""
+    return [
+        f"{path}:{node.value.lineno}"
+        for path, text in modules(root)
+        for node in nodes_of(text)
+        if is_hint(node) and ast.unparse(node.value).lstrip("f(\"'").startswith("imagebuilder ")
+    ]
+
+
+def is_hint(node: ast.AST) -> TypeGuard[ast.keyword | ast.Assign]:
+    """Whether a node gives a text to a hint, as an argument or by a name."""
+    if isinstance(node, ast.Assign):
+        names = (target.id for target in node.targets if isinstance(target, ast.Name))
+        return any(name.lower().endswith("hint") for name in names)
+    return isinstance(node, ast.keyword) and node.arg == "hint"
+
+
 def unfinished_business(root: Path) -> list[str]:
     """What is left is an issue, not a comment."""
     return [
@@ -449,6 +468,7 @@ GUARDS = (
     slow_patterns,
     locks_taken_elsewhere,
     missing_licence_lines,
+    hints_without_verb,
     unfinished_business,
     careless_shell,
     shellcheck_findings,
@@ -489,6 +509,8 @@ PLANTED = (
     (metaphors_in_names, "imagebuilder/a.py", "def nights_of(): ...\n"),
     (locks_taken_elsewhere, "imagebuilder/a.py", "fcntl.flock(stream, fcntl.LOCK_EX)\n"),
     (missing_licence_lines, "imagebuilder/a.py", "import os\n"),
+    (hints_without_verb, "imagebuilder/a.py", "E('x', hint=f'imagebuilder lock {name}')\n"),
+    (hints_without_verb, "imagebuilder/a.py", "hint = ('imagebuilder gc '\n'makes room')\n"),
     (unfinished_business, "docs/a.md", "We shall see. TO" + "DO: look\n"),
     (careless_shell, "scripts/a", "#!/bin/sh\necho done\n"),
     (careless_shell, "overlays/ssh/scripts/10-a", "#!/bin/bash\nset -eu\n"),

@@ -71,8 +71,12 @@ def test_a_folder_with_something_else_in_it_is_no_tree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stdin", "words", "said"),
     [
-        (b"", (), "standard input: nobody sends an image\n  hint: imagebuilder publish"),
-        (b"PK", (), "standard input: has other things than the objects of an image\n  hint: image"),
+        (b"", (), "standard input: nobody sends an image\n  hint: run imagebuilder publish"),
+        (
+            b"PK",
+            (),
+            "standard input: has other things than the objects of an image\n  hint: run ",
+        ),
         (b"", ("--reports",), "the netboot tree does not exist"),
     ],
 )

@@ -36,7 +36,7 @@ def check_headers(layers: Sequence[Solved], build: Solved) -> None:
             f"but the image has {', '.join(sorted(kernels))}",
             where=build.request.name,
             hint="use kernel and headers from one archive; after an update of it, "
-            "imagebuilder lock PROFILE updates both",
+            "run imagebuilder lock PROFILE to update both",
         )
 
 

@@ -140,7 +140,7 @@ def uri_of(package: LockedPackage, archives: dict[str, str]) -> str:
         raise WorkError(
             f"the lock takes {package.nevra} from source {package.source}, but the recipe defines "
             "no such source",
-            hint="imagebuilder lock PROFILE",
+            hint="run imagebuilder lock PROFILE",
         )
     return f"{archives[package.source]}/{quote(package.path, safe='/~+:@,=')}"
 
@@ -226,7 +226,7 @@ def fetch_error(wrong: Sequence[Download], errors: str, source: Source | None) -
         return WorkError(
             f"the mirror no longer has {name}{words}",
             where=where,
-            hint="imagebuilder lock PROFILE locks what it has now",
+            hint="run imagebuilder lock PROFILE to lock what it has now",
         )
     return WorkError(
         f"{name}: expected sha256 {first.package.sha256} ({first.package.size} bytes), "

@@ -75,7 +75,7 @@ class Redfish:
         except ImportError as error:
             raise HostError(
                 "power: redfish needs the Python package sushy",
-                hint="pip install 'imagebuilder[redfish]' in imagebuilder's environment",
+                hint="run pip install 'imagebuilder[redfish]' in imagebuilder's environment",
             ) from error
         try:
             return within(TOGETHER, lambda: ask_system(self, kind, time.monotonic() + TOGETHER))

@@ -93,8 +93,8 @@ def rolling_out(tree: Tree, profile: str) -> Iterator[None]:
             return  # somebody checked whether it runs
         raise WorkError(
             f"a roll-out of {profile} is in progress: {runner(tree, profile)}",
-            hint=f"imagebuilder rollout status {profile} shows it, rollout pause {profile} pauses "
-            "it",
+            hint=f"run imagebuilder rollout status {profile} to see it, or rollout pause {profile} "
+            "to pause it",
         )
 
     with filling(tree.path, SPACE), file_lock(path, waiting=refuse):

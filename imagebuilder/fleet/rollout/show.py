@@ -16,16 +16,16 @@ from imagebuilder.fleet.select import fold
 
 PHASES = ("canary", "batch", "all others")
 LINES = 20  # of reasons; the others are in --json
-CONTINUE = "imagebuilder rollout resume {profile} continues it"
-TAKE_BACK = f"{CONTINUE}, rollout abort {{profile}} takes its nodes back"
+CONTINUE = "run imagebuilder rollout resume {profile} to continue it"
+TAKE_BACK = f"{CONTINUE}, or rollout abort {{profile}} to take its nodes back"
 NEXT = {
     RolloutStatus.RUNNING: TAKE_BACK,
     RolloutStatus.PAUSED: TAKE_BACK,
     RolloutStatus.PROMOTING: CONTINUE,
     RolloutStatus.ABORTING: CONTINUE,
-    RolloutStatus.STOPPED: "imagebuilder rollout resume {profile} tries the failed nodes again, "
-    "rollout abort {profile} takes the others back too, and rollout {profile}@VERSION begins with "
-    "another release",
+    RolloutStatus.STOPPED: "run imagebuilder rollout resume {profile} to try the failed nodes "
+    "again, rollout abort {profile} to take the others back too, or rollout {profile}@VERSION to "
+    "begin with another release",
 }
 
 

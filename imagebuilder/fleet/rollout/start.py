@@ -93,7 +93,7 @@ def parse_share(text: str, total: int) -> int:
     match = SHARE.fullmatch(text)
     number = int(match[1]) if match else 0
     if not match or not number or (match[2] and number > 100):
-        raise InputError(f"--batch {text}: is not a share of nodes", hint="such as 25%, or 4")
+        raise InputError(f"--batch {text}: is not a share of nodes", hint="write 25% or 4")
     return min(total, math.ceil(total * number / 100) if match[2] else number)
 
 
@@ -104,17 +104,17 @@ def choose_releases(tree: Tree, name: str) -> tuple[ReleaseName, str]:
     version = version or find_version(tree, profile, CANDIDATE)
     before = find_version(tree, profile, STABLE)
     if not version:
-        hint = f"imagebuilder rollout {profile}@VERSION names one"
+        hint = f"name a version: imagebuilder rollout {profile}@VERSION"
         raise InputError(f"{profile} has no candidate", hint=hint)
     release = find_release(tree, f"{profile}@{version}")
     if not before:
         what = f"{profile} has no stable release to go back to"
-        raise InputError(what, hint=f"imagebuilder promote {release} makes it the first")
+        raise InputError(what, hint=f"run imagebuilder promote {release} to make it the first one")
     if before == release.version:
         raise InputError(
             f"{release} is stable already: nodes get it at their next boot",
-            hint=f"imagebuilder restart @profile:{profile} reboots them all; imagebuilder rollback "
-            f"{profile} and then rollout {release} begins with one node",
+            hint=f"run imagebuilder restart @profile:{profile} to reboot them all; to begin with "
+            f"one node, run imagebuilder rollback {profile} and imagebuilder rollout {release}",
         )
     return release, before
 
@@ -126,8 +126,8 @@ def find_earlier(tree: Tree, profile: str) -> Rollout | None:
         raise WorkError(
             f"a roll-out of {earlier.release} by {earlier.by} since {earlier.started} is "
             f"{earlier.status.value} and not finished",
-            hint=f"imagebuilder rollout resume {profile} continues it, rollout abort {profile} "
-            "takes its nodes back",
+            hint=f"run imagebuilder rollout resume {profile} to continue it, or rollout abort "
+            f"{profile} to take its nodes back",
         )
     return earlier
 
@@ -164,7 +164,7 @@ def choose_nodes(
         raise InputError(what, hint=f"they are {fold(node.name for node in boots)}")
     raise InputError(
         f"no node boots {release.profile}",
-        hint=f"imagebuilder promote {release} makes it stable; imagebuilder nodes list shows nodes",
+        hint=f"run imagebuilder promote {release}; imagebuilder nodes list shows which nodes exist",
     )
 
 
@@ -179,10 +179,10 @@ def choose_canaries(tree: Tree, word: str, nodes: Nodes, chosen: Sequence[Node])
     silent = [node.name for node in named if not sights[node.name].answers]
     if word and silent:
         what = f"--canary {fold(silent)}: cannot be logged in to: {sights[silent[0]].problem}"
-        raise InputError(what, hint="imagebuilder status shows which nodes are ready")
+        raise InputError(what, hint="run imagebuilder status to see which nodes are ready")
     if not there:
         what = f"none of {fold(silent)} can be logged in to: {sights[silent[0]].problem}"
-        raise InputError(what, hint="imagebuilder status shows why")
+        raise InputError(what, hint="run imagebuilder status to see why")
     return there if word else there[:1]
 
 
@@ -204,7 +204,7 @@ def check_goes_on(tree: Tree, profile: str) -> Rollout:
     over = (RolloutStatus.DONE, RolloutStatus.ABORTED)
     if rollout is None or rollout.status in over:
         what = f"no roll-out of {profile} is unfinished"
-        raise InputError(what, where=os.fspath(tree.path), hint="imagebuilder rollout status")
+        raise InputError(what, where=os.fspath(tree.path), hint="run imagebuilder rollout status")
     return rollout
 
 
@@ -215,7 +215,7 @@ def check_wish(tree: Tree, profile: str, wish: str) -> Rollout:
         raise InputError(
             f"the roll-out of {rollout.release} is {rollout.status.value} and begins no node, so "
             "there is nothing to pause",
-            hint=f"imagebuilder rollout resume {profile} continues it, rollout abort {profile} "
-            "takes its nodes back",
+            hint=f"run imagebuilder rollout resume {profile} to continue it, or rollout abort "
+            f"{profile} to take its nodes back",
         )
     return rollout

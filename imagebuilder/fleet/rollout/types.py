@@ -253,6 +253,6 @@ class Sight:
 ROLLOUT = JsonFile(
     Rollout,
     1,
-    "imagebuilder nodes list shows which nodes are pinned; remove the file and unpin them with "
-    "imagebuilder nodes set NODE --unset version",
+    "run imagebuilder nodes list to see which nodes are pinned; remove the file and unpin them "
+    "with imagebuilder nodes set NODE --unset version",
 )

@@ -101,7 +101,7 @@ def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iter
         yield SAY.fault(
             f"{posixpath.basename(program)} does not run: {last[-1]}",
             Evidence(program, said=f"exit status {done.status}"),
-            hint=f"imagebuilder shell PROFILE -c '{command}' shows it",
+            hint=f"run imagebuilder shell PROFILE -c '{command}' to see it",
         )
     if done.status:
         return
@@ -136,7 +136,9 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
         yield SAY.fault(what, where, hint="see the question `python`")
         return
     if found.error:
-        hint = f"imagebuilder shell PROFILE -c '{engine.path}/bin/python -c \"import {module}\"'"
+        hint = (
+            f"run imagebuilder shell PROFILE -c '{engine.path}/bin/python -c \"import {module}\"'"
+        )
         yield SAY.fault(f"{title} cannot choose a platform: {found.error}", where, hint=hint)
         return
     chosen = Evidence(

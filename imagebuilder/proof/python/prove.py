@@ -153,7 +153,7 @@ def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[
     """The modules import, and torch is built for the profile's accelerator."""
     if said.failure:
         what = f"the Python of {works.path} does not run: {said.failure}"
-        hint = f"imagebuilder shell PROFILE -c '{works.path}/bin/python -V' shows it"
+        hint = f"run imagebuilder shell PROFILE -c '{works.path}/bin/python -V' to see it"
         yield SAY.fault(what, Evidence(f"{works.path}/bin/python", said=said.failure), hint=hint)
         return
     for name in works.imports:

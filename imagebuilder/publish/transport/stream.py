@@ -204,7 +204,7 @@ def begin(stream: IO[bytes]) -> bytes:
         raise InputError(
             "has other things than the objects of an image" if first else "nobody sends an image",
             where="standard input",
-            hint="imagebuilder publish --to, on the machine with the image, runs this command",
+            hint="run imagebuilder publish --to on the machine with the image; it calls this",
         )
     return first
 

@@ -170,12 +170,12 @@ def test_help_needs_no_project(program: Program, monkeypatch: pytest.MonkeyPatch
         (("lock", "grand.trixie"), '"grand.trixie": no base or engine named "trixie"'),
         (
             ("--project", "/nonexistent", "profiles"),
-            "/nonexistent: has no recipes/\n  hint: imagebuilder init DIR",
+            "/nonexistent: has no recipes/\n  hint: run imagebuilder init DIR",
         ),
         (("fsck", "/srv/netboot"), "error: fsck: TREE needs --tree\n"),
         (("build", "generic.yaml"), 'named "generic.yaml"\n  hint: did you mean "generic"?\n'),
         (("plan", "recipes/grand.yaml"), 'ipes/grand.yaml"\n  hint: did you mean "grand"?\n'),
-        (("fsck",), "there is no store yet\n  hint: imagebuilder build"),
+        (("fsck",), "there is no store yet\n  hint: run imagebuilder build"),
     ],
 )
 def test_wrong_input_ends_with_two(program: Program, words: tuple[str, ...], said: str) -> None:
@@ -209,7 +209,9 @@ def test_image_that_is_not_there(program: Program, fake_ostree: Callable[[str], 
     fake_ostree("exit 1")
     done = program("show", "nope")
     assert done.status == 2
-    assert "no image of profile nope in the store\n  hint: imagebuilder build nope" in done.stderr
+    assert (
+        "no image of profile nope in the store\n  hint: run imagebuilder build nope" in done.stderr
+    )
     assert "more than one version of demo fits '2026'" in program("show", "demo@2026").stderr
 
 

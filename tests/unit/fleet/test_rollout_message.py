@@ -136,8 +136,11 @@ def test_a_receiver_that_hangs_does_not_delay_it(world: RolloutWorld) -> None:
     ("status", "hint"),
     [
         (RolloutStatus.RUNNING, ""),
-        (RolloutStatus.PAUSED, "imagebuilder rollout resume demo continues it"),
-        (RolloutStatus.STOPPED, "imagebuilder rollout resume demo tries the failed nodes again"),
+        (RolloutStatus.PAUSED, "run imagebuilder rollout resume demo to continue it"),
+        (
+            RolloutStatus.STOPPED,
+            "run imagebuilder rollout resume demo to try the failed nodes again",
+        ),
         (RolloutStatus.DONE, ""),
     ],
 )

@@ -81,7 +81,7 @@ def test_an_edit_by_hand_is_noticed(lock: Lock, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="edited by hand") as caught:
         load_lock(path)
     assert str(caught.value).startswith(f"{path}:3: ")
-    assert "imagebuilder lock p writes a new one" in str(caught.value)
+    assert "run imagebuilder lock p to write a new one" in str(caught.value)
 
 
 def test_a_fault_of_shape_has_its_line(lock: Lock, tmp_path: Path) -> None:

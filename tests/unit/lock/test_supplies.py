@@ -109,7 +109,7 @@ def test_a_build_that_cannot_fit_is_refused_with_numbers(world: World, hello_loc
     said = str(caught.value)
     assert re.search(
         r"no space left: [\d.]+ PB needed to fetch [\d.]+ kB and to build [\d.]+ PB, "
-        r"[\d.]+ [GT]B free\n  hint: imagebuilder gc .*--state", said
+        r"[\d.]+ [GT]B free\n  hint: run imagebuilder gc .*--state", said
     )  # fmt: skip
     assert said.startswith(str(state))
     check_space(

@@ -341,7 +341,7 @@ def test_a_size_that_an_index_misreported_is_refused_and_then_right(
         server.mend()
         with pytest.raises(WorkError, match=f"{name} has {size} bytes, but the lock says") as told:
             fill(world, recipe, lock_of(locked))
-        assert "hint: lock the profile again: imagebuilder lock" in str(told.value)
+        assert "hint: run imagebuilder lock" in str(told.value)
         server.plant(name, Plant.LYING)
         again = lock_python(index.env(line), PYTHON, world.cache, lambda _: None, world.wheels)
         assert again.wheels[0].size == size

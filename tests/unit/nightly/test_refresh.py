@@ -53,7 +53,7 @@ def test_a_damaged_lock_is_named_by_build_and_replaced_by_lock(
     with pytest.raises(InputError, match=words) as caught:
         settled_lock(locked.recipe, locked.settings, Ui(locked.said), refresh=True)
     assert "hint: " in str(caught.value)
-    assert "imagebuilder lock tested writes a new one" in str(caught.value)
+    assert "run imagebuilder lock tested to write a new one" in str(caught.value)
     done = refresh(locked)
     assert done.previous is None
     assert re.match(r"note: .*; it is replaced, ", locked.said.getvalue())

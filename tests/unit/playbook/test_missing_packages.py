@@ -55,7 +55,7 @@ def test_an_overlay_that_names_its_playbook_gets_the_packages(tmp_path: Path) ->
     said = told(request, tmp_path)
     assert "site.yml requests 1 package that the lock does not have:" in said
     assert "  nginx (overlays/own/site.yml:7)\n" in said
-    assert "imagebuilder lock p --add-packages adds them to overlays/own/overlay.yaml" in said
+    assert "run imagebuilder lock p --add-packages to add them to overlays/own/overlay.yaml" in said
     ui = Ui.for_stream(io.StringIO(), {})
     assert add_missing(LOCK, [request], settings_of(tmp_path), ui)
     text = (tmp_path / "overlays/own/overlay.yaml").read_text()

@@ -86,7 +86,7 @@ def test_an_object_that_is_no_file(
             work()
         fault = caught.value.faults[0]
         assert (fault.where, fault.what) == (os.fspath(path), "is not a file")
-        assert fault.hint == "imagebuilder fsck names everything that is damaged"
+        assert fault.hint == "run imagebuilder fsck to see everything that is damaged"
     name = name_of(os.fspath(path.relative_to(tmp_path / "objects")))
     assert find_damaged(tmp_path, [name]) == {name: "is not a file"}
 

@@ -29,7 +29,7 @@ def test_without_its_packages_it_says_what_to_install(world: FleetWorld, package
     done = run(argv, env={"HOME": os.fspath(world.reports)}, check=False)
     assert done.status == 3
     assert f"the web server needs {package}, which is not installed" in done.stderr
-    assert "hint: pip install 'imagebuilder[web]'" in done.stderr
+    assert "hint: run pip install 'imagebuilder[web]'" in done.stderr
 
 
 @pytest.mark.parametrize(

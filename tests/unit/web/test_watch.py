@@ -119,7 +119,9 @@ def test_a_roll_out_that_is_killed_is_an_event_and_its_page_says_so(
         process.kill()
         until(lambda: "rollout" in [event.name for event in reader.events])
     assert json.loads(reader.events[-1].data)["interrupted"] is True
-    hint = "imagebuilder rollout resume rx7600xt continues it, rollout abort rx7600xt takes"
+    hint = (
+        "run imagebuilder rollout resume rx7600xt to continue it, or rollout abort rx7600xt to take"
+    )
     assert page("interrupted while running", hint)
     assert client.get("/api/v1/rollouts/rx7600xt").json()["interrupted"]
 
