@@ -65,7 +65,7 @@ def adopt(
     ] = "",
     group: Annotated[str, typer.Option(help="Group in nodes.yaml whose values it inherits.")] = "",
     ssh: Annotated[
-        str, typer.Option(metavar="[USER@]HOST", help="Ask it for its cards over ssh.")
+        str, typer.Option(metavar="[USER@]HOST", help="Read the machine's cards over ssh.")
     ] = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,

@@ -19,7 +19,7 @@ from imagebuilder.tree import DEFAULT_TREE
 def explain(
     context: typer.Context,
     node: Annotated[
-        str, typer.Argument(metavar="NODE", help="The node.", autocompletion=complete_name)
+        str, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=complete_name)
     ],
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,

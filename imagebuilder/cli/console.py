@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def console(
     context: typer.Context,
     node: Annotated[
-        str, typer.Argument(metavar="NODE", help="The node.", autocompletion=complete_name)
+        str, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=complete_name)
     ],
     boots: Annotated[int, typer.Option(min=1, help="Boots to print, the last one last.")] = 1,
     follow: Annotated[
@@ -28,7 +28,9 @@ def console(
     ] = False,
     serial: Annotated[
         bool,
-        typer.Option("--serial", help="Connect to its serial console through its BMC (ipmi)."),
+        typer.Option(
+            "--serial", help="Connect to the node's serial console through its BMC (ipmi)."
+        ),
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,

@@ -62,7 +62,7 @@ State = Annotated[
         callback=keep,
         expose_value=False,
         rich_help_panel=GLOBAL_OPTIONS,
-        help="Folder for layers, images and logs.",
+        help="Folder for layers, images and logs. [default: /var/lib/imagebuilder]",
     ),
 ]
 Project = Annotated[
@@ -73,7 +73,7 @@ Project = Annotated[
         callback=keep,
         expose_value=False,
         rich_help_panel=GLOBAL_OPTIONS,
-        help="Folder with recipes/ and overlays/.",
+        help="Folder with recipes/ and overlays/. [default: the nearest one upwards]",
     ),
 ]
 Verbose = Annotated[

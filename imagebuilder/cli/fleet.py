@@ -30,7 +30,9 @@ NodeSetArgument = Annotated[list[str], typer.Argument(metavar="NODES", help=NODE
 OptionalNodes = Annotated[
     list[str] | None, typer.Argument(metavar="NODES", help=f"{NODES} [default: @all]")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before touching several groups.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Do not ask before changing nodes of several groups.")
+]
 Force = Annotated[
     bool, typer.Option("--force", help="Cut the power of nodes that do not shut down over ssh.")
 ]
@@ -147,7 +149,7 @@ def up(
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Switch nodes on, and wait until each is ready. With --drain, work may begin on them again.
+    """Switch nodes on, and wait until each is ready. With --drain, they may get work again.
 
     Example: imagebuilder up node[0-3]
     """
@@ -202,7 +204,7 @@ def restart(
     json: AsJson = False,
 ) -> None:
     """Reboot nodes over ssh, and wait until each answers from a new boot. With --drain, their work
-    ends first, and may begin again afterwards.
+    ends first, and they may get work again afterwards.
 
     Example: imagebuilder restart @gpu --yes
     """

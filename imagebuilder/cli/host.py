@@ -85,7 +85,7 @@ def init(
 ) -> None:
     """Create a project with a recipe, an overlay, a README and a CI workflow.
 
-    Shipped recipes and overlays are found from it by name.
+    The project can use shipped recipes and overlays by name.
 
     Example: imagebuilder init my-nodes
     """

@@ -50,7 +50,7 @@ def images(context: typer.Context, json: AsJson = False) -> None:
         print_json([image.as_json() for image in found])
         return
     rows = [image.row() for image in found]
-    empty = "no images yet: run imagebuilder build PROFILE to make one"
+    empty = f"no images in {common.settings.state} yet: run imagebuilder build PROFILE to make one"
     print_table(rows, ("image", "built", "root", "kernel", "packages"), empty=empty)
 
 
@@ -83,7 +83,7 @@ def sbom(
     files: Annotated[
         bool,
         typer.Option(
-            "--files", help="Add every file: its checksums, and who brought or changed it."
+            "--files", help="Add every file, with its checksums and what brought or changed it."
         ),
     ] = False,
 ) -> None:
@@ -116,7 +116,7 @@ def diff(
     old: Side,
     new: Side,
     files: Annotated[
-        bool, typer.Option("--files", help="Compare every file; changed packages are summed up.")
+        bool, typer.Option("--files", help="Compare every file; changed packages are summarised.")
     ] = False,
     path: Annotated[
         str, typer.Option(metavar="GLOB", help="List every changed file whose path matches.")

@@ -143,9 +143,10 @@ Drain = Annotated[
     str,
     typer.Option(
         envvar="IMAGEBUILDER_DRAIN",
-        help="Scheduler of the nodes: none, slurm, kubernetes, or a program of yours.",
+        help="Scheduler to drain nodes with: none, slurm, kubernetes, or a program of yours.",
     ),
 ]
 DrainSeconds = Annotated[
-    float, typer.Option("--drain-timeout", min=1, help="Seconds for the work on a node to end.")
+    float,
+    typer.Option("--drain-timeout", min=1, help="Seconds to wait for the work on a node to end."),
 ]

@@ -102,7 +102,7 @@ def set_(
     var: Var = [],  # noqa: B006
     files: Files = "",
     unset: Annotated[
-        list[str], typer.Option(help="Key to remove, such as address or vars.rank.")
+        list[str], typer.Option(help="Key to remove, such as address or vars.rank. Repeatable.")
     ] = [],  # noqa: B006
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,

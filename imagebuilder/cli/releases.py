@@ -25,7 +25,7 @@ from imagebuilder.tree import CANDIDATE, DEFAULT_TREE
 def publish(
     context: typer.Context,
     image: ImageName,
-    channel: Annotated[str, typer.Option(help="Channel to move to the release.")] = CANDIDATE,
+    channel: Annotated[str, typer.Option(help="Channel to move: candidate or stable.")] = CANDIDATE,
     tree: TreeOption = DEFAULT_TREE,
     to: Annotated[
         str, typer.Option(metavar="ssh://HOST/DIR", help="Publish to another tree: URL or path.")
@@ -34,7 +34,7 @@ def publish(
         str,
         typer.Option(
             envvar="IMAGEBUILDER_REMOTE",
-            help="With --to: command for imagebuilder there, such as `sudo imagebuilder`.",
+            help="With --to: how to run imagebuilder there, such as `sudo imagebuilder`.",
         ),
     ] = "",
     formats: Formats = None,

@@ -37,12 +37,12 @@ class RolloutGroup(TyperGroup):
 
 rollout_app = typer.Typer(
     name="rollout",
-    help="Roll a release out: `rollout PROFILE` starts one, see `rollout start --help`.",
+    help="Roll out a release to nodes: `rollout PROFILE` starts it, see `rollout start --help`.",
     no_args_is_help=True,
     cls=RolloutGroup,
 )
 
-ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="Profile.")]
+ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="Profile of the roll-out.")]
 
 
 @rollout_app.command()
@@ -54,30 +54,35 @@ def start(
     ],
     canary: Annotated[
         str,
-        typer.Option(metavar="NODES", help="Nodes to begin with. [default: the first one up]"),
+        typer.Option(metavar="NODES", help="Nodes to reboot first. [default: the first one up]"),
     ] = "",
     batch: Annotated[
-        str, typer.Option(help="Nodes after the canary: a share or a number.")
+        str, typer.Option(help="Nodes after the canary: a percentage or a number.")
     ] = "25%",
     at_once: Annotated[
-        int, typer.Option(min=0, help="Most nodes in between at a time; 0: a whole phase.")
+        int, typer.Option(min=0, help="Maximum nodes updated at the same time; 0: a whole phase.")
     ] = 0,
     timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds for a node to reboot and be found healthy.")
+        float, typer.Option(min=1, help="Seconds for a node to reboot and become healthy.")
     ] = 900,
     drain: Drain = "none",
     drain_timeout: DrainSeconds = 43_200,
     accept: Annotated[
         list[str],
-        typer.Option(help="Verdict on health to accept as ok, such as unknown. Repeatable."),
+        typer.Option(help="Health verdict to accept as ok, such as unknown. Repeatable."),
     ] = [],  # noqa: B006 - Typer's way; it is never changed
     untested: Annotated[
-        str, typer.Option(metavar="REASON", help="Reason to roll out without a passed boot test.")
+        str,
+        typer.Option(
+            metavar="REASON", help="Proceed without a passed boot test; the reason is recorded."
+        ),
     ] = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Roll a release out: one node, then a batch, then all; a failure stops it and goes back.
+    """Roll out a release: to one node, then a batch, then all. It stops if a node fails.
+
+    A node that fails goes back to the old release.
 
     Example: imagebuilder rollout rx7600xt --canary node7
     """
@@ -102,7 +107,7 @@ def status(
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Show how far roll-outs are. Exits with 1 unless each of them is done.
+    """Show the progress of roll-outs. Exits with 1 unless each of them is done.
 
     Example: imagebuilder rollout status rx7600xt
     """
@@ -128,7 +133,7 @@ def status(
 def pause(
     context: typer.Context, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE
 ) -> None:
-    """Start no further node; nodes in progress are finished.
+    """Pause a roll-out: nodes in progress finish, no other node starts.
 
     Example: imagebuilder rollout pause rx7600xt
     """
@@ -160,7 +165,7 @@ def resume(
 def abort(
     context: typer.Context, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE
 ) -> None:
-    """Abort a roll-out: every node that it touched goes back to the old release.
+    """Abort a roll-out, and return every node that it touched to the old release.
 
     Example: imagebuilder rollout abort rx7600xt
     """

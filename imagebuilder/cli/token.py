@@ -16,13 +16,14 @@ from imagebuilder.web.roles import Role
 
 token_app = typer.Typer(
     name="token",
-    help="Tokens for those who act on the web page and in its API.",
+    help="Add, list and remove tokens for users of the web page and its API.",
     no_args_is_help=True,
 )
 System = Annotated[
-    bool, typer.Option("--system", help="Those of the installed units, in /etc/imagebuilder.")
+    bool,
+    typer.Option("--system", help="Use the tokens of the installed units, in /etc/imagebuilder."),
 ]
-TokenName = Annotated[str, typer.Argument(help="Whose token it is.")]
+TokenName = Annotated[str, typer.Argument(help="Name of the token's owner.")]
 
 
 def tokens_of(context: typer.Context, *, system: bool = False) -> Path:
@@ -45,7 +46,7 @@ def token_add(
     system: System = False,
     json: AsJson = False,
 ) -> None:
-    """Make a token and print it. Only its SHA-256 is kept, so it is never shown again.
+    """Create a token and print it. Only its SHA-256 is stored, so it is never shown again.
 
     Example: imagebuilder token add ada --role power --system
     """
@@ -79,7 +80,7 @@ def token_list(context: typer.Context, system: System = False, json: AsJson = Fa
 
 @token_app.command("remove")
 def token_remove(context: typer.Context, name: TokenName, system: System = False) -> None:
-    """Remove a token. Whoever is logged in with it can do nothing more.
+    """Remove a token. It stops working at once, also for users who are logged in.
 
     Example: imagebuilder token remove ada
     """
@@ -87,7 +88,7 @@ def token_remove(context: typer.Context, name: TokenName, system: System = False
 
     common: Context = context.obj
     remove_token(tokens_of(context, system=system), name)
-    common.ui.note(f"removed the token of {name}; what it began goes on")
+    common.ui.note(f"removed the token of {name}; actions that it started continue")
 
 
 def act(context: typer.Context, tree: TreeOption = DEFAULT_TREE) -> None:

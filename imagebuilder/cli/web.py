@@ -35,8 +35,7 @@ Ask = Annotated[
     typer.Option(
         min=0,
         metavar="SECONDS",
-        help="How often to ask whether the nodes' ssh servers answer, without logging in; 0 for "
-        "never.",
+        help="Interval at which to ask whether the nodes' ssh servers answer; 0: never.",
     ),
 ]
 Nights = Annotated[
@@ -56,7 +55,7 @@ Act = Annotated[
         envvar="IMAGEBUILDER_ACT",
         readable=False,
         metavar="SOCKET",
-        help="Ask for actions at this socket of systemd. [default: start imagebuilder act]",
+        help="systemd socket that runs actions. [default: start imagebuilder act]",
     ),
 ]
 
@@ -66,7 +65,7 @@ Read = Annotated[
         envvar="IMAGEBUILDER_READ",
         readable=False,
         metavar="SOCKET",
-        help="Have what only root may read be read at this socket of systemd.",
+        help="systemd socket that reads what only root can read.",
     ),
 ]
 
@@ -83,7 +82,7 @@ def web(
 ) -> None:
     """Show nodes, releases and roll-outs on web pages, as JSON, events and metrics, until Ctrl-C.
 
-    Everybody who can reach the address may read. Acting requires a token (imagebuilder token).
+    Everybody who can reach the address may read. Changes need a token (imagebuilder token).
 
     Example: imagebuilder web --listen 10.0.0.5
     """

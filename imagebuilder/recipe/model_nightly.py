@@ -31,7 +31,9 @@ class NightlyRolloutModel(Model):
         "`Mon..Fri 22:00-04:00`, `01:00-05:00`."
     )
     canary: str = Field(default="", description="Nodes to start with; the first one up by default.")
-    batch: str = Field(default="25%", description="Nodes after the canary: a share or a number.")
+    batch: str = Field(
+        default="25%", description="Nodes after the canary: a percentage or a number."
+    )
     at_once: int = Field(
         default=0, ge=0, description="Maximum nodes updated at the same time; 0: a whole phase."
     )
