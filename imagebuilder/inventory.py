@@ -76,6 +76,8 @@ class Collected:
         }
 
     def render(self, *, dry_run: bool) -> str:
+        if not (self.images or self.layers or self.packages or self.places):
+            return "nothing to remove"
         verb = "would remove" if dry_run else "removed"
         return (
             f"{verb} {format_count(len(self.images), 'image')}, "
@@ -132,7 +134,7 @@ def collect_garbage(
             drop_verified(state, {image.profile for image in kept})
             drop_documents(state, {image.profile for image in kept})
             drop_trees(state)  # what they link would stay on the disk
-            with ui.step("prune the store"):
+            with ui.step("Pruning the store"):
                 store.prune()
             for path in pool:
                 path.unlink(missing_ok=True)

@@ -251,7 +251,7 @@ def resolve(
     from imagebuilder.resolve import make_lock
     from imagebuilder.supplies import pool_folders
 
-    with ui.step(f"lock {recipe.profile}") as step:
+    with ui.step(f"Locking {recipe.profile}") as step:
         lock = make_lock(
             recipe,
             mirrors_of(settings),

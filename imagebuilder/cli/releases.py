@@ -20,6 +20,7 @@ from imagebuilder.cli.names import (
     Untested,
 )
 from imagebuilder.tree import CANDIDATE, DEFAULT_TREE
+from imagebuilder.ui import format_count
 
 
 def publish(
@@ -131,7 +132,7 @@ def releases(
     if verify:
         count = verify_releases(place, common.ui, profile)
         print_json({"ok": True, "releases": count}) if json else print_text(
-            f"all releases are intact: {count}"
+            f"intact: {format_count(count, 'release')}"
         )
         return
     usage = find_usage(place)

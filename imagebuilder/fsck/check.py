@@ -36,7 +36,7 @@ def check_all(settings: Settings, ui: Ui, place: Path, *, with_tree: bool, repai
     if with_tree:
         with ExitStack() as stack:
             stack.enter_context(file_lock(tree.lock("gc"), shared=not repair))
-            with ui.step("verify the tree"):
+            with ui.step("Verifying the tree"):
                 parts.append(check_tree(tree, repair=repair, donors=(store.path,)))
     return together(parts)
 
@@ -48,8 +48,8 @@ def check_state(settings: Settings, ui: Ui, tree: Tree, *, repair: bool) -> list
         ui.note("another command uses the store: waiting for it")
 
     with file_lock(store.gc_lock, shared=not repair, waiting=waiting):
-        with ui.step("verify the store"):
+        with ui.step("Verifying the store"):
             donors = (tree.repo,)
             found = check_store(store, settings.state, repair=repair, donors=donors)
-        with ui.step("verify the package pool"):
+        with ui.step("Verifying the package pool"):
             return [found, check_pool(settings, ui, repair=repair)]

@@ -54,13 +54,13 @@ def export_image(
     hint = "free some space there, or name a folder on another disk"
     with filling(folder.parent, hint), scratch(folder.parent, ".imagebuilder-export-") as work:
         partial = work / folder.name
-        with ui.step(f"export {image.name}"):
+        with ui.step(f"Exporting {image.name}"):
             checkout(store, image.commit, partial, copies=packed is not None)
             close(partial)
             checkout(store, made.root.commit, partial / "root")
         if packed:
             target, epoch = partial / name_of(packed), made.epoch
-            with ui.step(f"pack {target.name}"):
+            with ui.step(f"Packing {target.name}"):
                 pack_root(partial / "root", target, packed, epoch=epoch, commit=made.root.commit)
                 remove_tree(partial / "root")
             give(partial, owner)

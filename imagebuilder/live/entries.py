@@ -104,7 +104,7 @@ def add_live(
     linked = iso.kind == CASPER and is_public(path, os.environ)
     if not folder.exists():
         check_space(tree.path, iso, linked=linked)
-    with ui.step(f"checksum of {path.name}"):
+    with ui.step(f"Hashing {path.name}"):
         sha256 = digest_of_file(path)
     live = Live(
         name, iso.title, iso.kind, path.name, iso.size, sha256, bool(autoinstall),
@@ -114,7 +114,7 @@ def add_live(
     with file_lock(tree.lock("live"), waiting=lambda: ui.note("waiting for another live add")):
         new = not folder.exists()
         if new:
-            with ui.step(f"add {name}"), workplace(tree.path, new_id("live")) as place:
+            with ui.step(f"Adding {name}"), workplace(tree.path, new_id("live")) as place:
                 stage(iso, live, seed, place / name, linked=linked)
                 move_in(place / name, folder)
         else:

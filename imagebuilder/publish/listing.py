@@ -160,9 +160,9 @@ def verify_releases(tree: Tree, ui: Ui, profile: str = "") -> int:
     faults: list[Fault] = []
     releases = find_releases(tree, profile)
     for release in releases:
-        with ui.step(f"verify {release}") as step:
+        with ui.step(f"Verifying {release}") as step:
             found = find_damages(tree, release)
-            step.remark(f"{len(found)} damaged" if found else "whole")
+            step.remark(f"{len(found)} damaged" if found else "intact")
             faults.extend(found)
     if faults:
         raise DamagedError(faults)

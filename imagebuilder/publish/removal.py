@@ -100,7 +100,7 @@ def unpublish(tree: Tree, name: str, ui: Ui, caution: Caution) -> ReleaseName:
         why = find_reasons(tree, caution, usage).get(release)
         if why is not None:
             raise InputError(f"cannot be removed: {why.what}", where=str(release), hint=why.hint)
-        with ui.step(f"remove {release}"):
+        with ui.step(f"Removing {release}"):
             remove_releases(tree, [release], [])
     return release
 
@@ -122,7 +122,7 @@ def collect_releases(
         going = [release for release in old if release not in reasons]
         loose = [left for left in find_parts(tree) if left not in there]
         if not dry_run:
-            with ui.step("remove old releases"):
+            with ui.step("Removing old releases"):
                 remove_releases(tree, going, loose)
                 drop_unshared(tree)
                 drop_unfinished(tree)

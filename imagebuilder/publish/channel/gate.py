@@ -62,9 +62,9 @@ def check_reason(reason: str) -> None:
         return
     if len(reason.strip()) not in REASON or not reason.isprintable():
         raise InputError(
-            "--untested needs a reason",
-            hint=f"{REASON.start} to {REASON.stop - 1} printable characters on one line, such as "
-            f"{EXAMPLE}",
+            f"--untested: the reason must have {REASON.start} to {REASON.stop - 1} printable "
+            "characters on one line",
+            hint=f"for example {EXAMPLE}",
         )
 
 

@@ -68,15 +68,15 @@ def make_release(
         check_space(image, tree)
         for folder in (place.parent, root.parent):
             make_folder(folder)
-        with ui.step(f"root of {release}"):
+        with ui.step(f"Copying the root of {release}"):
             commits = Commits(ref.commit, image.root.commit)
             bring_root(source, tree, release, commits, work, image.root.most_bytes)
-        with ui.step("boot files"):
+        with ui.step("Copying the boot files"):
             check_out(Store(tree.repo), ref.commit, work / "image")
             twins = find_twins(tree, image)
             sums = stage_files(work / "image", image, work / "http", twins)
         sums |= pack(work / "root", work / "http", image, packing, ui)
-        with ui.step("sync and read back"):
+        with ui.step("Syncing and reading back"):
             write_sums(work / "http", sums)
             sync_filesystem(work)
             check_staged(work / "http", sums)
@@ -103,7 +103,7 @@ def complete_release(
         link_files(place, staged)
         root = tree.root(release)
         sums |= pack(root, staged, image, lacking, ui)
-        with ui.step("sync and read back"):
+        with ui.step("Syncing and reading back"):
             write_sums(staged, sums)
             shutil.copystat(place, staged)
             sync_filesystem(work)

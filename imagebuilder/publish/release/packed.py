@@ -47,7 +47,7 @@ def pack(
     sums: dict[str, str] = {}
     for packed in formats:
         target = staged / name_of(packed)
-        with ui.step(f"pack {target.name}"):
+        with ui.step(f"Packing {target.name}"):
             pack_root(root, target, packed, epoch=image.epoch, commit=image.root.commit)
             target.chmod(0o644)
             sums[target.name] = digest_of_file(target)
@@ -65,7 +65,7 @@ def restore_share(tree: Tree, release: ReleaseName, ui: Ui) -> None:
     source = tree.release(release) / SQUASHFS
     if not source.is_file() or is_shared(tree, release):
         return
-    with ui.step(f"share {SQUASHFS}"), workplace(tree.path, new_id("share")) as work:
+    with ui.step(f"Sharing {SQUASHFS}"), workplace(tree.path, new_id("share")) as work:
         share(tree, release, source, work)
 
 

@@ -40,7 +40,7 @@ def restore_root(source: Store, image: Image, tree: Tree, ui: Ui) -> None:
     if some and not find_changes(tree.repo, image.root.commit, root, most):
         return
     with (
-        ui.step(f"restore root of {image.name}") as step,
+        ui.step(f"Restoring the root of {image.name}") as step,
         workplace(tree.path, new_id(f"restore-{image.profile}")) as work,
     ):
         number = restore_tree(source, tree, image.root.commit, root, work, most)

@@ -71,7 +71,7 @@ class LocalArrival:
 
     def send(self, source: Store, objects: Sequence[str]) -> int:
         """Copy these objects."""
-        with self.ui.step(f"copy {self.image.name}"):
+        with self.ui.step(f"Copying {self.image.name}"):
             deque(copy_objects(source, objects, self.scratch), maxlen=0)
         return sum((source.path / "objects" / name).lstat().st_size for name in objects)
 
@@ -80,7 +80,7 @@ class LocalArrival:
 
         Raises WorkError if the stream is invalid.
         """
-        with self.ui.step(f"receive {self.image.name}"):
+        with self.ui.step(f"Receiving {self.image.name}"):
             unpack_objects(stream, self.scratch.path / "objects", first)
 
     def verify(self) -> None:
@@ -90,7 +90,7 @@ class LocalArrival:
         sender saw in the tree.
         """
         try:
-            with self.ui.step("verify"):
+            with self.ui.step(f"Verifying {self.image.name}"):
                 verify_objects(self.scratch, objects_in(self.scratch.path))
                 self.stack.enter_context(changing(self.tree, self.ui))
                 check_manifest(self.scratch, self.image)

@@ -84,7 +84,7 @@ def publish_to(
     place.check()
     order = Order(channel, tuple(formats), untested)
     with file_lock(store.gc_lock, shared=True):
-        with ui.step(f"compare with {place.name}"):
+        with ui.step(f"Comparing with {place.name}"):
             there = place.list(image)
         # A report that is sent now may let an existing release become stable.
         before = there.reports is not None
@@ -138,7 +138,7 @@ def send_reports(
     found = find_carried(tested, image.release, there.reports or ())
     if not found:
         return ()
-    with ui.step(f"send reports of {image.name}"):
+    with ui.step(f"Sending reports of {image.name}"):
         told = place.add_reports(image, pack_reports(tested, found), ui)
     for why in told.refused[: len(found)]:
         ui.warn(f"{place.name}: {why}")
@@ -152,7 +152,7 @@ def compare(
 
     Raises HostError if the place has no space for them.
     """
-    with ui.step(f"list what {place.name} lacks"):
+    with ui.step(f"Listing what {place.name} lacks"):
         objects = find_objects(store, [image.commit, read_image(store, image).root.commit])
         lacking = find_lacking(place, store, image, objects, there)
         sizes = {name: size_on_disk(store.path / "objects" / name) for name in objects}

@@ -18,6 +18,7 @@ import imagebuilder
 from imagebuilder import __version__
 from imagebuilder.cli.commands import COMMANDS
 from imagebuilder.image.types import encode_image
+from imagebuilder.inventory import Collected
 from imagebuilder.process import run
 from tests.commands import load_program
 from tests.images import IMAGE
@@ -253,6 +254,12 @@ def test_a_state_that_is_no_folder_has_no_images(program: Program, tmp_path: Pat
         done = program("images", "--state", os.fspath(place))
         assert (done.status, done.stdout) == (2, "")
         assert done.stderr.startswith(f"error: {place}: is ")
+
+
+def test_nothing_to_remove() -> None:
+    assert Collected((), 0, 0, 0, 0).render(dry_run=True) == "nothing to remove"
+    removed = Collected((), 0, 1, 12, 0).render(dry_run=False)
+    assert removed == "removed 0 images, 0 layers, 1 package (12 B), 0 kept builds"
 
 
 def test_nothing_to_list(program: Program) -> None:
