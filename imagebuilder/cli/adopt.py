@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.context import Call, Context, print_json, print_table, print_text
 from imagebuilder.cli.names import AsJson, TreeOption, typed_tree
 from imagebuilder.cli.nodes import print_edited
+from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def complete_mac(context: typer.Context, incomplete: str) -> list[str]:
     return [client.mac for client in clients if client.mac.startswith(incomplete)]
 
 
-def discover(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson = False) -> None:
+def discover(context: Call, tree: TreeOption = DEFAULT_TREE, json: AsJson = False) -> None:
     """List machines that requested an address from the boot server and are not in nodes.yaml.
 
     Example: imagebuilder discover
@@ -44,9 +45,8 @@ def discover(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJs
     from imagebuilder.publish.find import find_tree
     from imagebuilder.recipe.cards import load_cards
 
-    common: Context = context.obj
     opened = find_tree(tree)
-    found = find_machines(opened, load_nodes(opened), load_cards(common.settings))
+    found = find_machines(opened, load_nodes(opened), load_cards(context.obj.settings))
     if json:
         print_json([machine.as_json() for machine in found])
         return
@@ -55,18 +55,12 @@ def discover(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJs
 
 
 def adopt(
-    context: typer.Context,
-    mac: Annotated[
-        str, typer.Argument(metavar="MAC", help="MAC address.", autocompletion=complete_mac)
-    ],
-    name: Annotated[str, typer.Option(help="Host name. [default: the next number]")] = "",
-    profile: Annotated[
-        str, typer.Option(help="Profile to boot. [default: the one for its cards]")
-    ] = "",
-    group: Annotated[str, typer.Option(help="Group in nodes.yaml whose values it inherits.")] = "",
-    ssh: Annotated[
-        str, typer.Option(metavar="[USER@]HOST", help="Read the machine's cards over ssh.")
-    ] = "",
+    context: Call,
+    mac: Annotated[str, argument("MAC address.", metavar="MAC", autocompletion=complete_mac)],
+    name: Annotated[str, option("Host name. [default: the next number]")] = "",
+    profile: Annotated[str, option("Profile to boot. [default: the one for its cards]")] = "",
+    group: Annotated[str, option("Group in nodes.yaml whose values it inherits.")] = "",
+    ssh: Annotated[str, option("Read the machine's cards over ssh.", metavar="[USER@]HOST")] = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
@@ -79,11 +73,10 @@ def adopt(
     from imagebuilder.nodes.load import load_nodes
     from imagebuilder.tree import make_tree
 
-    common: Context = context.obj
     opened = make_tree(tree)
     nodes = load_nodes(opened)
     mac = check_mac(mac, nodes)
-    machine = find_stranger(common, opened, nodes, mac, ssh)
+    machine = find_stranger(context.obj, opened, nodes, mac, ssh)
     if not profile and not group:
         profile = choose_profile(machine, opened)
     name = name or free_name(opened, nodes)

@@ -5,24 +5,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.context import Call, exit_unless, print_result
 from imagebuilder.cli.names import AsJson, ImageName, TreeOption
+from imagebuilder.cli.options import option
 from imagebuilder.tree import DEFAULT_TREE
 
 
 def check(
-    context: typer.Context,
+    context: Call,
     image: ImageName,
     select: Annotated[
-        str, typer.Option("-k", metavar="EXPR", help="Run only checks that match (pytest -k).")
+        str, option("Run only checks that match (pytest -k).", "-k", metavar="EXPR")
     ] = "",
     published: Annotated[
         bool,
-        typer.Option(
-            "--published", help="Check the published release instead of the image in the store."
-        ),
+        option("Check the published release instead of the image in the store.", "--published"),
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -35,14 +32,12 @@ def check(
     """
     from imagebuilder.boot.tree_checks import check_image, check_published
 
-    common: Context = context.obj
     if published:
         from imagebuilder.publish.find import open_tree
 
         place = open_tree(tree)
-        done = check_published(common.settings, place, image, common.ui, selection=select)
+        done = check_published(context.obj.settings, place, image, context.obj.ui, selection=select)
     else:
-        done = check_image(common.settings, image, common.ui, selection=select)
-    print_json(done.as_json()) if json else print_text(done.render())
-    if not done.passed:
-        raise typer.Exit(1)
+        done = check_image(context.obj.settings, image, context.obj.ui, selection=select)
+    print_result(done, json=json)
+    exit_unless(done.passed)

@@ -9,17 +9,17 @@ from typing import Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.context import Call, exit_unless, print_json, print_result, print_text
 from imagebuilder.cli.drift import complete_name
 from imagebuilder.cli.fleet import NODES, open_nodes
 from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 
 def explain(
-    context: typer.Context,
     node: Annotated[
-        str, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=complete_name)
+        str, argument("Name of the node.", metavar="NODE", autocompletion=complete_name)
     ],
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -33,26 +33,20 @@ def explain(
     from imagebuilder.errors import InputError
     from imagebuilder.explain import explain_node
 
-    del context
     opened, chosen = open_nodes(tree, [node])
     if len(chosen) != 1:
         raise InputError(f"{node} names {len(chosen)} nodes", hint="name a single node")
     found = explain_node(opened, chosen[0])
-    if json:
-        print_json(found.as_json())
-    else:
-        print_text(found.render())
-    if not found.view.good:
-        raise typer.Exit(1)
+    print_result(found, json=json)
+    exit_unless(found.view.good)
 
 
 def inventory(
-    context: typer.Context,
     everything: Annotated[
-        bool, typer.Option("--list", help="Print groups, hosts and their variables.")
+        bool, option("Print groups, hosts and their variables.", "--list")
     ] = False,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="NAME", help="Print the variables of one node.")
+        str | None, option("Print the variables of one node.", "--host", metavar="NAME")
     ] = None,
     tree: TreeOption = DEFAULT_TREE,
 ) -> None:
@@ -64,7 +58,6 @@ def inventory(
     from imagebuilder.fleet.addresses import find_addresses
     from imagebuilder.fleet.ansible import host_vars, inventory_of
 
-    del context
     if everything is bool(host):
         raise InputError("nothing to print", hint="use --list, or --host NAME")
     opened, chosen = open_nodes(tree, [host or "@all"])
@@ -76,14 +69,13 @@ def inventory(
 
 
 def configure(
-    context: typer.Context,
-    nodes: Annotated[str, typer.Argument(metavar="NODES", help=NODES)],
+    context: Call,
+    nodes: Annotated[str, argument(NODES, metavar="NODES")],
     playbooks: Annotated[
-        list[Path],
-        typer.Argument(metavar="PLAYBOOK...", exists=True, dir_okay=False, help="Playbooks."),
+        list[Path], argument("Playbooks.", metavar="PLAYBOOK...", exists=True, dir_okay=False)
     ],
     force: Annotated[
-        bool, typer.Option("--force", help="Proceed even if nodes are not ready or not healthy.")
+        bool, option("Proceed even if nodes are not ready or not healthy.", "--force")
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
 ) -> None:
@@ -96,13 +88,12 @@ def configure(
     from imagebuilder.fleet.overview import overview
     from imagebuilder.fleet.select import fold
 
-    common: Context = context.obj
     opened, chosen = open_nodes(tree, [nodes])
     bad = [view for view in overview(opened, chosen, ask=True) if not view.good]
     for view in bad:
         health = [view.health.verdict.value] if view.health else []
         words = (view.state.node, view.state.condition.value, *health, view.words)
-        common.ui.note(": ".join(words))
+        context.obj.ui.note(": ".join(words))
     if bad and not force:
         raise WorkError(
             f"not ready and healthy: {fold(view.state.node for view in bad)}; nothing was changed",

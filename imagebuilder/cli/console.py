@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.context import Call, Context, print_json, print_text
 from imagebuilder.cli.drift import complete_name
 from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
@@ -18,19 +19,14 @@ if TYPE_CHECKING:
 
 
 def console(
-    context: typer.Context,
+    context: Call,
     node: Annotated[
-        str, typer.Argument(metavar="NODE", help="Name of the node.", autocompletion=complete_name)
+        str, argument("Name of the node.", metavar="NODE", autocompletion=complete_name)
     ],
-    boots: Annotated[int, typer.Option(min=1, help="Boots to print, the last one last.")] = 1,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print new messages until Ctrl-C.")
-    ] = False,
+    boots: Annotated[int, option("Boots to print, the last one last.", min=1)] = 1,
+    follow: Annotated[bool, option("Print new messages until Ctrl-C.", "--follow", "-f")] = False,
     serial: Annotated[
-        bool,
-        typer.Option(
-            "--serial", help="Connect to the node's serial console through its BMC (ipmi)."
-        ),
+        bool, option("Connect to the node's serial console through its BMC (ipmi).", "--serial")
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -44,13 +40,12 @@ def console(
     from imagebuilder.nodes.load import load_nodes
     from imagebuilder.publish.find import find_tree
 
-    common: Context = context.obj
     if follow and json:
         raise typer.BadParameter("--follow cannot be combined with --json")
     opened = find_tree(tree)
     chosen = require(load_nodes(opened), node)
     if serial:
-        connect(common, chosen)
+        connect(context.obj, chosen)
     found = find_consoles(opened, node)
     check_wanted(chosen, found=found)
     if follow:

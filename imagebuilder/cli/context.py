@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 import typer
 
+from imagebuilder.cli.options import path_option
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.settings import Settings, load_settings
@@ -44,6 +45,12 @@ class Context:
         return Ui.for_stream(sys.stderr, os.environ, verbose=self.verbose)
 
 
+class Call(typer.Context):
+    """What Typer gives to a command, with the type of what the program keeps in it."""
+
+    obj: Context
+
+
 def keep(
     context: typer.Context, option: typer.CallbackParam, value: Path | bool | None
 ) -> Path | bool | None:
@@ -54,38 +61,28 @@ def keep(
     return value
 
 
+def shared(text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401 - as Typer has it
+    """A global option."""
+    panel = {"rich_help_panel": GLOBAL_OPTIONS}
+    return path_option(text, *names, callback=keep, expose_value=False, **panel, **more)
+
+
 State = Annotated[
     Path | None,
-    typer.Option(
+    shared(
+        "Folder for layers, images and logs. [default: /var/lib/imagebuilder]",
         envvar="IMAGEBUILDER_STATE",
-        readable=False,  # checked when it is used
-        callback=keep,
-        expose_value=False,
-        rich_help_panel=GLOBAL_OPTIONS,
-        help="Folder for layers, images and logs. [default: /var/lib/imagebuilder]",
     ),
 ]
 Project = Annotated[
     Path | None,
-    typer.Option(
+    shared(
+        "Folder with recipes/ and overlays/. [default: the nearest one upwards]",
         envvar="IMAGEBUILDER_PROJECT",
-        readable=False,
-        callback=keep,
-        expose_value=False,
-        rich_help_panel=GLOBAL_OPTIONS,
-        help="Folder with recipes/ and overlays/. [default: the nearest one upwards]",
     ),
 ]
 Verbose = Annotated[
-    bool,
-    typer.Option(
-        "--verbose",
-        "-v",
-        callback=keep,
-        expose_value=False,
-        rich_help_panel=GLOBAL_OPTIONS,
-        help="Print more details, such as the output of each step.",
-    ),
+    bool, shared("Print more details, such as the output of each step.", "--verbose", "-v")
 ]
 
 
@@ -98,6 +95,46 @@ def print_json(value: Json) -> None:
     """Print a result for programs on stdout, piece by piece: what nodes said may be long."""
     pieces = json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(value)
     print_pieces(itertools.chain(pieces, ["\n"]))
+
+
+class Showable(Protocol):
+    """A result that programs and people can read."""
+
+    def as_json(self) -> Json: ...
+    def render(self) -> str: ...
+
+
+class Listable(Protocol):
+    """A result that is a row of a table."""
+
+    def as_json(self) -> Json: ...
+    def row(self) -> Sequence[str]: ...
+
+
+def print_answer(value: Json, text: str, *, json: bool) -> None:
+    """Print a result on stdout: `value` for programs, or `text` for people."""
+    print_json(value) if json else print_text(text)
+
+
+def print_result(found: Showable, *, json: bool) -> None:
+    """Print a result on stdout, for programs or for people."""
+    print_answer(found.as_json(), found.render(), json=json)
+
+
+def print_list(
+    found: Sequence[Listable], headers: Sequence[str], *, empty: str, json: bool
+) -> None:
+    """Print several results on stdout, for programs or as a table; `empty` if there are none."""
+    if json:
+        print_json([one.as_json() for one in found])
+    else:
+        print_table([one.row() for one in found], headers, empty=empty)
+
+
+def exit_unless(good: bool) -> None:
+    """End with 1 unless what was done went well."""
+    if not good:
+        raise typer.Exit(1)
 
 
 def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str], *, empty: str) -> None:

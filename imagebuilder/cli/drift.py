@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.context import Call, exit_unless, print_answer
 from imagebuilder.cli.names import AsJson, TreeOption, typed_tree
+from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 
@@ -27,17 +28,17 @@ def complete_name(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def drift(
-    context: typer.Context,
+    context: Call,
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        argument(
+            "Nodes, or profiles with their nodes. [default: all]",
             metavar="NODE|PROFILE",
             autocompletion=complete_name,
-            help="Nodes, or profiles with their nodes. [default: all]",
         ),
     ] = None,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 1 if a reboot would change a node.")
+        bool, option("Exit with 1 if a reboot would change a node.", "--exit-code")
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -52,11 +53,6 @@ def drift(
     from imagebuilder.drift.show import render_drift
     from imagebuilder.publish.find import open_tree
 
-    common: Context = context.obj
-    found = answer(open_tree(tree), common.settings, names or (), common.ui)
-    if json:
-        print_json(found.as_json())
-    else:
-        print_text(render_drift(found.nodes, found.profiles))
-    if exit_code and found.changes:
-        raise typer.Exit(1)
+    found = answer(open_tree(tree), context.obj.settings, names or (), context.obj.ui)
+    print_answer(found.as_json(), render_drift(found.nodes, found.profiles), json=json)
+    exit_unless(not (exit_code and found.changes))

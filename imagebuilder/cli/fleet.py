@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.context import Call, exit_unless, print_json, print_table, print_text
 from imagebuilder.cli.names import AsJson, Drain, DrainSeconds, TreeOption
+from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 from imagebuilder.untrusted import clean_lines
 
@@ -26,35 +27,23 @@ if TYPE_CHECKING:
 
 HEADERS = ("node", "state", "health", "said", "runs", "boots next", "")
 NODES = "Nodes: node1, node[0-31], @all, @GROUP, @LABEL, @profile:NAME, @all!node2."
-NodeSetArgument = Annotated[list[str], typer.Argument(metavar="NODES", help=NODES)]
-OptionalNodes = Annotated[
-    list[str] | None, typer.Argument(metavar="NODES", help=f"{NODES} [default: @all]")
-]
-Yes = Annotated[
-    bool, typer.Option("--yes", help="Do not ask before changing nodes of several groups.")
-]
-Force = Annotated[
-    bool, typer.Option("--force", help="Cut the power of nodes that do not shut down over ssh.")
-]
+NodeSetArgument = Annotated[list[str], argument(NODES, metavar="NODES")]
+OptionalNodes = Annotated[list[str] | None, argument(f"{NODES} [default: @all]", metavar="NODES")]
+Yes = Annotated[bool, option("Do not ask before changing nodes of several groups.", "--yes")]
+Force = Annotated[bool, option("Cut the power of nodes that do not shut down over ssh.", "--force")]
 Seconds = Annotated[
-    float, typer.Option("--timeout", min=1, help="Seconds to wait for each step of every node.")
+    float, option("Seconds to wait for each step of every node.", "--timeout", min=1)
 ]
 
 
 def status(
-    context: typer.Context,
     nodes: OptionalNodes = None,
     ask: Annotated[
-        bool,
-        typer.Option("--ask", help="Ask nodes for their health over ssh instead of using reports."),
+        bool, option("Ask nodes for their health over ssh instead of using reports.", "--ask")
     ] = False,
-    no_health: Annotated[
-        bool, typer.Option("--no-health", help="Do not show the health of nodes.")
-    ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
-    every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="Interval of --watch.")
-    ] = 5,
+    no_health: Annotated[bool, option("Do not show the health of nodes.", "--no-health")] = False,
+    watch: Annotated[bool, option("Refresh until Ctrl-C.", "--watch")] = False,
+    every: Annotated[float, option("Interval of --watch.", metavar="SECONDS", min=1)] = 5,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
@@ -69,7 +58,6 @@ def status(
 
     from imagebuilder.fleet.overview import overview
 
-    del context
     words = nodes or ["@all"]
     opened, chosen = open_nodes(tree, words)
     if watch and not json and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
@@ -84,8 +72,7 @@ def status(
         if not watch:
             break
         time.sleep(every)
-    if not all(view.good for view in views):
-        raise typer.Exit(1)
+    exit_unless(all(view.good for view in views))
 
 
 def watch_on_terminal(
@@ -107,13 +94,8 @@ def watch_on_terminal(
 
 
 def run_on_nodes(
-    context: typer.Context,
-    words: Annotated[
-        list[str], typer.Argument(metavar="NODES -- COMMAND", help=f"{NODES} Then the command.")
-    ],
-    timeout: Annotated[
-        float | None, typer.Option(min=1, help="Seconds to wait for each node.")
-    ] = None,
+    words: Annotated[list[str], argument(f"{NODES} Then the command.", metavar="NODES -- COMMAND")],
+    timeout: Annotated[float | None, option("Seconds to wait for each node.", min=1)] = None,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
@@ -125,7 +107,6 @@ def run_on_nodes(
     """
     from imagebuilder.fleet.ssh import MOST_TYPED, group_output, run_on
 
-    del context
     nodes, script = split_command(words)
     opened, chosen = open_nodes(tree, nodes)
     said = run_on(opened, chosen, script, timeout, most=MOST_TYPED, merged=True)
@@ -134,15 +115,14 @@ def run_on_nodes(
     else:
         for names, group in group_output(said):
             print_text(render_group(names, len(group), group[0].status, group[0].output))
-    if not all(one.succeeded for one in said):
-        raise typer.Exit(1)
+    exit_unless(all(one.succeeded for one in said))
 
 
 def up(
-    context: typer.Context,
+    context: Call,
     nodes: NodeSetArgument,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait until each node answers to ssh.")
+        bool, option("Wait until each node answers to ssh.", "--wait/--no-wait")
     ] = True,
     timeout: Seconds = 900,
     drain: Drain = "none",
@@ -166,7 +146,7 @@ def up(
 
 
 def down(
-    context: typer.Context,
+    context: Call,
     nodes: NodeSetArgument,
     yes: Yes = False,
     force: Force = False,
@@ -193,7 +173,7 @@ def down(
 
 
 def restart(
-    context: typer.Context,
+    context: Call,
     nodes: NodeSetArgument,
     yes: Yes = False,
     force: Force = False,
@@ -230,9 +210,7 @@ def open_nodes(tree: Path, words: Sequence[str]) -> tuple[Tree, tuple[Node, ...]
     return opened, select_nodes(words, load_nodes(opened))
 
 
-def make_crew(
-    context: typer.Context, tree: Path, words: Sequence[str], needs: Sequence[str]
-) -> Crew:
+def make_crew(context: Call, tree: Path, words: Sequence[str], needs: Sequence[str]) -> Crew:
     """The nodes with their power drivers.  Raises InputError for everything that is missing.
 
     `needs` is what will be asked of the power: `on`, `off`.
@@ -241,10 +219,11 @@ def make_crew(
     from imagebuilder.fleet.power.choose import choose_drivers
     from imagebuilder.fleet.verbs import Crew
 
-    common: Context = context.obj
     opened, chosen = open_nodes(tree, words)
     places = find_addresses(opened, chosen)
-    return Crew(opened, chosen, choose_drivers(chosen, places, os.environ, needs), common.ui.note)
+    return Crew(
+        opened, chosen, choose_drivers(chosen, places, os.environ, needs), context.obj.ui.note
+    )
 
 
 def make_draining(crew: Crew, kind: str, seconds: float = 0) -> Draining | None:
@@ -299,8 +278,7 @@ def confirm(verb: str, nodes: Sequence[Node], *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise InputError(f"not confirmed: {question}", hint="add --yes to confirm")
-    if not typer.confirm(question, err=True):
-        raise typer.Exit(1)
+    exit_unless(typer.confirm(question, err=True))
 
 
 def finish(outcomes: Sequence[NodeOutcome], *, json: bool) -> None:
@@ -310,8 +288,7 @@ def finish(outcomes: Sequence[NodeOutcome], *, json: bool) -> None:
     else:
         rows = [(o.node, "done" if o.done else "FAILED", o.words) for o in outcomes]
         print_table(rows, ("node", "outcome", "evidence"), empty="no nodes")
-    if not all(outcome.done for outcome in outcomes):
-        raise typer.Exit(1)
+    exit_unless(all(outcome.done for outcome in outcomes))
 
 
 def render_group(names: str, count: int, status: int | None, output: str) -> str:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.context import Call, print_json, print_list, print_result, print_text
 from imagebuilder.cli.names import AsJson
+from imagebuilder.cli.options import argument, option
 
 if TYPE_CHECKING:
     from imagebuilder.detect import Detected
@@ -26,10 +27,10 @@ HEADERS = ("PCI id", "card", "architecture", "target", "computes with", "Linux")
 
 @hardware_app.command("list")
 def hardware_list(
-    context: typer.Context,
+    context: Call,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[WORD]...", help="List only cards that have all of these words."),
+        argument("List only cards that have all of these words.", metavar="[WORD]..."),
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -39,17 +40,9 @@ def hardware_list(
     """
     from imagebuilder.recipe.cards import load_cards
 
-    common: Context = context.obj
-    found = matching(list(load_cards(common.settings).chips.values()), words or [])
-    if json:
-        print_json([chip.as_json() for chip in found])
-        return
-    rows = [
-        (c.pci, c.name, c.architecture, c.target, ", ".join(c.computes), c.kernel) for c in found
-    ]
-    print_table(
-        rows, HEADERS, empty="no card matches these words: describe yours in hardware/NAME.yaml"
-    )
+    found = matching(list(load_cards(context.obj.settings).chips.values()), words or [])
+    empty = "no card matches these words: describe yours in hardware/NAME.yaml"
+    print_list(found, HEADERS, empty=empty, json=json)
 
 
 def matching(chips: list[Chip], words: list[str]) -> list[Chip]:
@@ -65,8 +58,8 @@ def matching(chips: list[Chip], words: list[str]) -> list[Chip]:
 
 @hardware_app.command("show")
 def hardware_show(
-    context: typer.Context,
-    card: Annotated[str, typer.Argument(help="PCI id, such as 1002:7550, or name of a card.")],
+    context: Call,
+    card: Annotated[str, argument("PCI id, such as 1002:7550, or name of a card.")],
     json: AsJson = False,
 ) -> None:
     """Show what a card needs, and the source of each fact.
@@ -75,9 +68,8 @@ def hardware_show(
     """
     from imagebuilder.recipe.cards import load_cards
 
-    common: Context = context.obj
-    chip = find_card(card, load_cards(common.settings))
-    print_json(chip.as_json()) if json else print_text(chip.render())
+    chip = find_card(card, load_cards(context.obj.settings))
+    print_result(chip, json=json)
 
 
 def find_card(text: str, cards: Cards) -> Chip:
@@ -100,20 +92,19 @@ def find_card(text: str, cards: Cards) -> Chip:
 
 @hardware_app.command("detect")
 def hardware_detect(
-    context: typer.Context,
+    context: Call,
     host: Annotated[
-        str,
-        typer.Argument(metavar="[HOST]", help="Machine that ssh reaches. [default: this one]"),
+        str, argument("Machine that ssh reaches. [default: this one]", metavar="[HOST]")
     ] = "",
     write: Annotated[
-        str, typer.Option("--write", metavar="NAME", help="Write the recipe to recipes/NAME.yaml.")
+        str, option("Write the recipe to recipes/NAME.yaml.", "--write", metavar="NAME")
     ] = "",
     card: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="CARD",
-            help="Propose a recipe for this card, by its PCI id or name, instead of looking for "
+        option(
+            "Propose a recipe for this card, by its PCI id or name, instead of looking for "
             "one. Repeatable.",
+            metavar="CARD",
         ),
     ] = None,
     json: AsJson = False,
@@ -126,23 +117,22 @@ def hardware_detect(
     from imagebuilder.errors import InputError
     from imagebuilder.recipe.cards import load_cards
 
-    common: Context = context.obj
     if host and card:
         raise InputError("--card: a machine is named too", hint="leave out one of them")
     if card:
-        cards = load_cards(common.settings)
+        cards = load_cards(context.obj.settings)
         devices = tuple(PciDevice("", find_card(each, cards).pci, "") for each in card)
         host = " and ".join(card)
     else:
         devices = ask_devices(host) if host else read_devices()
-    found = detect(host or "this machine", devices, common.settings)
+    found = detect(host or "this machine", devices, context.obj.settings)
     if write and not found.recipe:
         if found.refused:
             raise InputError.of(found.refused)
         hint = "name the card with --card; imagebuilder hardware list shows them"
         raise InputError("has no known card", where=found.machine, hint=hint)
     if write:
-        write_recipe(write, found.recipe, common.settings)
+        write_recipe(write, found.recipe, context.obj.settings)
     print_json(found.as_json()) if json else print_text(render_detected(found, write))
 
 

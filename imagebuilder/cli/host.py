@@ -10,19 +10,28 @@ from typing import Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.context import (
+    Call,
+    Context,
+    print_answer,
+    print_json,
+    print_list,
+    print_table,
+    print_text,
+)
 from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.cli.options import argument, option
 from imagebuilder.share import SHARE
 from imagebuilder.tree import DEFAULT_TREE
 
 INTERFACE = "IMAGEBUILDER_INTERFACE"
+EMPTY = "no recipes in this project"
 
 
 def profiles(
-    context: typer.Context,
+    context: Call,
     proof: Annotated[
-        bool,
-        typer.Option("--proof", help="Show the proof of each profile's newest image."),
+        bool, option("Show the proof of each profile's newest image.", "--proof")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -32,29 +41,11 @@ def profiles(
     """
     from imagebuilder.recipe.find import find_profiles
 
-    common: Context = context.obj
     if proof:
-        print_matrix(common, json=json)
+        print_matrix(context.obj, json=json)
         return
-    found = find_profiles(common.settings)
-    if json:
-        print_json(
-            [
-                {
-                    "name": p.name,
-                    "description": p.description,
-                    "base": p.base,
-                    "overlays": list(p.overlays),
-                    "hardware": list(p.hardware),
-                    "origin": p.origin,
-                    "fault": p.fault,
-                }
-                for p in found
-            ]
-        )
-        return
-    rows = [(p.name, p.base, p.origin, p.fault.partition("\n")[0] or p.description) for p in found]
-    print_table(rows, ("profile", "base", "from", "what it is"), empty="no recipes in this project")
+    found = find_profiles(context.obj.settings)
+    print_list(found, ("profile", "base", "from", "what it is"), empty=EMPTY, json=json)
 
 
 def print_matrix(common: Context, *, json: bool) -> None:
@@ -67,7 +58,7 @@ def print_matrix(common: Context, *, json: bool) -> None:
         print_json([standing.as_json() for standing in found])
         return
     rows = [matrix_row(standing.profile, standing.version, standing.proof) for standing in found]
-    print_table(rows, MATRIX_HEAD, empty="no recipes in this project")
+    print_table(rows, MATRIX_HEAD, empty=EMPTY)
 
 
 def schema() -> None:
@@ -80,9 +71,7 @@ def schema() -> None:
     print_json(json_schema())
 
 
-def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
-) -> None:
+def init(folder: Annotated[Path, argument("A new or empty folder.", metavar="DIR")]) -> None:
     """Create a project with a recipe, an overlay, a README and a CI workflow.
 
     The project can use shipped recipes and overlays by name.
@@ -97,19 +86,13 @@ def init(
 
 
 def setup(
-    build: Annotated[
-        bool, typer.Option("--build", help="Install what builds need (the default).")
-    ] = False,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Install what serving nodes needs.")
-    ] = False,
-    boot: Annotated[
-        bool, typer.Option("--boot", help="Install what boot tests in QEMU need.")
-    ] = False,
+    build: Annotated[bool, option("Install what builds need (the default).", "--build")] = False,
+    serve: Annotated[bool, option("Install what serving nodes needs.", "--serve")] = False,
+    boot: Annotated[bool, option("Install what boot tests in QEMU need.", "--boot")] = False,
     engines: Annotated[
-        bool, typer.Option("--engines", help="Install mkosi, for bases with `engine: mkosi`.")
+        bool, option("Install mkosi, for bases with `engine: mkosi`.", "--engines")
     ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Only list what is missing.")] = False,
+    check: Annotated[bool, option("Only list what is missing.", "--check")] = False,
 ) -> None:
     """Install the host packages that imagebuilder needs (Debian, Ubuntu), with sudo.
 
@@ -124,19 +107,14 @@ def setup(
 
 
 def doctor(
-    context: typer.Context,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Check whether this host can serve nodes.")
-    ] = False,
+    context: Call,
+    serve: Annotated[bool, option("Check whether this host can serve nodes.", "--serve")] = False,
     test: Annotated[
-        bool,
-        typer.Option("--boot", "--test", help="Check whether this host can boot releases in QEMU."),
+        bool, option("Check whether this host can boot releases in QEMU.", "--boot", "--test")
     ] = False,
     interface: Annotated[
         str,
-        typer.Option(
-            "--interface", "-i", envvar=INTERFACE, help="With --serve: the interface of the nodes."
-        ),
+        option("With --serve: the interface of the nodes.", "--interface", "-i", envvar=INTERFACE),
     ] = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -147,29 +125,14 @@ def doctor(
 
     Example: imagebuilder doctor --serve --interface enp3s0
     """
-    from imagebuilder.doctor import (
-        Severity,
-        examine,
-        examine_boot,
-        examine_serve,
-        render_findings,
-    )
+    from imagebuilder.doctor import Severity, examine, examine_boot, examine_serve, render_findings
     from imagebuilder.tree import Tree
 
-    common: Context = context.obj
     place = Tree(tree.absolute())
     findings = examine_serve(place, interface) if serve else ()
     findings += examine_boot(place) if test else ()
     if not (serve or test):
-        findings = examine(common.settings, os.environ)
-    if json:
-        print_json(
-            [
-                {"subject": f.subject, "level": str(f.level), "what": f.what, "mend": f.fix}
-                for f in findings
-            ]
-        )
-    else:
-        print_text(render_findings(findings))
+        findings = examine(context.obj.settings, os.environ)
+    print_answer([f.as_json() for f in findings], render_findings(findings), json=json)
     if any(f.level is Severity.PROBLEM for f in findings):
         raise typer.Exit(3)

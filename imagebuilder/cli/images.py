@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.context import (
+    Call,
+    Context,
+    exit_unless,
+    print_answer,
+    print_list,
+    print_result,
+    print_text,
+)
 from imagebuilder.cli.names import (
     AsJson,
     ByEngine,
@@ -20,6 +28,7 @@ from imagebuilder.cli.names import (
     complete_image,
     complete_release,
 )
+from imagebuilder.cli.options import argument, option
 from imagebuilder.rootkind import Format
 from imagebuilder.tree import DEFAULT_TREE
 
@@ -30,36 +39,28 @@ def complete_side(context: typer.Context, incomplete: str) -> list[str]:
 
 Side = Annotated[
     str,
-    typer.Argument(
+    argument(
+        "PROFILE, PROFILE@VERSION, PROFILE/stable or PROFILE/candidate.",
         autocompletion=complete_side,
-        help="PROFILE, PROFILE@VERSION, PROFILE/stable or PROFILE/candidate.",
     ),
 ]
 
 
-def images(context: typer.Context, json: AsJson = False) -> None:
+def images(context: Call, json: AsJson = False) -> None:
     """List the images in the store.
 
     Example: imagebuilder images
     """
     from imagebuilder.inventory import list_images
 
-    common: Context = context.obj
-    found = list_images(common.settings)
-    if json:
-        print_json([image.as_json() for image in found])
-        return
-    rows = [image.row() for image in found]
-    empty = f"no images in {common.settings.state} yet: run imagebuilder build PROFILE to make one"
-    print_table(rows, ("image", "built", "root", "kernel", "packages"), empty=empty)
+    found = list_images(context.obj.settings)
+    place = context.obj.settings.state
+    empty = f"no images in {place} yet: run imagebuilder build PROFILE to make one"
+    print_list(found, ("image", "built", "root", "kernel", "packages"), empty=empty, json=json)
 
 
 def show(
-    context: typer.Context,
-    image: ImageName,
-    base: OnBase = "",
-    engine: ByEngine = "",
-    json: AsJson = False,
+    context: Call, image: ImageName, base: OnBase = "", engine: ByEngine = "", json: AsJson = False
 ) -> None:
     """Show an image: kernel, command line, layers, largest packages. --json prints its manifest.
 
@@ -69,22 +70,19 @@ def show(
     from imagebuilder.image.types import encode_image, read_image
     from imagebuilder.store.state import open_store
 
-    common: Context = context.obj
-    store = open_store(common.settings)
-    found = read_image(store, store.image(chosen_image(image, common, base, engine)))
+    store = open_store(context.obj.settings)
+    found = read_image(store, store.image(chosen_image(image, context.obj, base, engine)))
     print_text(encode_image(found).rstrip("\n") if json else render_image(found))
 
 
 def sbom(
-    context: typer.Context,
+    context: Call,
     image: ImageName,
     base: OnBase = "",
     engine: ByEngine = "",
     files: Annotated[
         bool,
-        typer.Option(
-            "--files", help="Add every file, with its checksums and what brought or changed it."
-        ),
+        option("Add every file, with its checksums and what brought or changed it.", "--files"),
     ] = False,
 ) -> None:
     """Print the SBOM of an image (SPDX 2.3, JSON).
@@ -94,12 +92,11 @@ def sbom(
     from imagebuilder.proof.provenance.sbom import render_with_files
     from imagebuilder.store.state import open_store
 
-    common: Context = context.obj
-    name = chosen_image(image, common, base, engine)
+    name = chosen_image(image, context.obj, base, engine)
     if files:
-        print_text(render_with_files(common.settings, name))
+        print_text(render_with_files(context.obj.settings, name))
         return
-    store = open_store(common.settings)
+    store = open_store(context.obj.settings)
     print_text(store.read(store.image(name).commit, "/sbom.spdx.json"))
 
 
@@ -112,14 +109,14 @@ def chosen_image(image: str, common: Context, base: str, engine: str) -> str:
 
 
 def diff(
-    context: typer.Context,
+    context: Call,
     old: Side,
     new: Side,
     files: Annotated[
-        bool, typer.Option("--files", help="Compare every file; changed packages are summarised.")
+        bool, option("Compare every file; changed packages are summarised.", "--files")
     ] = False,
     path: Annotated[
-        str, typer.Option(metavar="GLOB", help="List every changed file whose path matches.")
+        str, option("List every changed file whose path matches.", metavar="GLOB")
     ] = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -132,23 +129,20 @@ def diff(
     from imagebuilder.image.changes import files_json, render_files
     from imagebuilder.image.diff import diff_images, diff_json, render_diff
 
-    common: Context = context.obj
-    before, after = (find_side(name, common.settings, tree) for name in (old, new))
+    before, after = (find_side(name, context.obj.settings, tree) for name in (old, new))
     found = diff_images(before.image, after.image)
     listed = compare_files(before, after, found, path) if files or path else None
-    if json:
-        print_json(diff_json(found) | ({"files": files_json(listed)} if listed else {}))
-    else:
-        print_text(render_diff(found) + (f"\n{render_files(listed)}" if listed else ""))
+    value = diff_json(found) | ({"files": files_json(listed)} if listed else {})
+    text = render_diff(found) + (f"\n{render_files(listed)}" if listed else "")
+    print_answer(value, text, json=json)
 
 
 def export(
-    context: typer.Context,
+    context: Call,
     image: ImageName,
-    folder: Annotated[Path, typer.Argument(help="Folder to create; it must not exist.")],
+    folder: Annotated[Path, argument("Folder to create; it must not exist.")],
     packed: Annotated[
-        Format | None,
-        typer.Option("--format", help="Write the root as one file instead of a tree."),
+        Format | None, option("Write the root as one file instead of a tree.", "--format")
     ] = None,
 ) -> None:
     """Export an image to a folder: kernel, initrd, command line, manifest, SBOM, root.
@@ -164,26 +158,22 @@ def export(
     from imagebuilder.settings import find_caller
     from imagebuilder.store.state import open_store
 
-    common: Context = context.obj
-    store, owner = open_store(common.settings), find_caller(os.environ)
-    export_image(store, store.image(image), folder, common.ui, packed=packed, owner=owner)
+    store, owner = open_store(context.obj.settings), find_caller(os.environ)
+    export_image(store, store.image(image), folder, context.obj.ui, packed=packed, owner=owner)
     print_text(str(folder))
 
 
 def shell(
-    context: typer.Context,
+    context: Call,
     image: Annotated[
-        str, typer.Argument(autocompletion=complete_image, help="PROFILE or PROFILE@VERSION.")
+        str, argument("PROFILE or PROFILE@VERSION.", autocompletion=complete_image)
     ] = "",
-    failed: Annotated[
-        str, typer.Option(help="Use a tree kept by --keep-failed instead of an image.")
-    ] = "",
+    failed: Annotated[str, option("Use a tree kept by --keep-failed instead of an image.")] = "",
     command: Annotated[
-        str, typer.Option("--command", "-c", help="Run this command with sh instead of a shell.")
+        str, option("Run this command with sh instead of a shell.", "--command", "-c")
     ] = "",
     network: Annotated[
-        bool,
-        typer.Option("--network", help="Use the network and the name resolution of this host."),
+        bool, option("Use the network and the name resolution of this host.", "--network")
     ] = False,
 ) -> None:
     """Open a shell in an image, in a sandbox. Changes are thrown away.
@@ -192,29 +182,24 @@ def shell(
     """
     from imagebuilder.image.shell import run_failed_shell, run_image_shell
 
-    common: Context = context.obj
     if failed:
-        raise typer.Exit(run_failed_shell(common.settings, failed, command, network=network))
+        raise typer.Exit(run_failed_shell(context.obj.settings, failed, command, network=network))
     if not image:
         raise typer.BadParameter("name an image, or a failed build with --failed")
-    raise typer.Exit(run_image_shell(common.settings, image, command, network=network))
+    raise typer.Exit(run_image_shell(context.obj.settings, image, command, network=network))
 
 
 def gc(
-    context: typer.Context,
-    keep: Annotated[int, typer.Option(min=1, help="Images or releases to keep per profile.")] = 5,
+    context: Call,
+    keep: Annotated[int, option("Images or releases to keep per profile.", min=1)] = 5,
     releases: Annotated[
         bool,
-        typer.Option(
-            "--releases", help="Remove releases from the netboot tree, not images from the store."
-        ),
+        option("Remove releases from the netboot tree, not images from the store.", "--releases"),
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
     days: Days = 30,
     ignore_unknown_clients: IgnoreClients = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only list what would be removed.")
-    ] = False,
+    dry_run: Annotated[bool, option("Only list what would be removed.", "--dry-run")] = False,
     json: AsJson = False,
 ) -> None:
     """Remove old images, unused layers and packages, and failed builds.
@@ -229,22 +214,18 @@ def gc(
     from imagebuilder.publish.find import open_tree
     from imagebuilder.publish.removal import Caution, collect_releases
 
-    common: Context = context.obj
     if releases:
         caution = Caution(days=days, strangers=ignore_unknown_clients)
         place = open_tree(tree)
-        gone = collect_releases(place, common.ui, caution, keep=keep, dry_run=dry_run)
-        print_json(gone.as_json()) if json else print_text(gone.render(dry_run=dry_run))
+        gone = collect_releases(place, context.obj.ui, caution, keep=keep, dry_run=dry_run)
+        print_answer(gone.as_json(), gone.render(dry_run=dry_run), json=json)
         return
-    done = collect_garbage(common.settings, common.ui, keep=keep, dry_run=dry_run)
-    if json:
-        print_json(done.as_json())
-    else:
-        print_text(done.render(dry_run=dry_run))
+    done = collect_garbage(context.obj.settings, context.obj.ui, keep=keep, dry_run=dry_run)
+    print_answer(done.as_json(), done.render(dry_run=dry_run), json=json)
 
 
 def fsck(
-    context: typer.Context,
+    context: Call,
     place: Annotated[
         Path,
         typer.Argument(
@@ -255,11 +236,10 @@ def fsck(
         ),
     ] = DEFAULT_TREE,
     tree: Annotated[
-        bool,
-        typer.Option("--tree", help="Also verify the netboot tree: releases, roots, channels."),
+        bool, option("Also verify the netboot tree: releases, roots, channels.", "--tree")
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Download, restore or drop damaged content.")
+        bool, option("Download, restore or drop damaged content.", "--repair")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -271,11 +251,9 @@ def fsck(
     """
     from imagebuilder.fsck.check import check_all
 
-    common: Context = context.obj
     source = context.get_parameter_source("place")
     if not tree and source and source.name == "COMMANDLINE":
         raise typer.BadParameter("TREE needs --tree")
-    done = check_all(common.settings, common.ui, place, with_tree=tree, repair=repair)
-    print_json(done.as_json()) if json else print_text(done.render())
-    if not done.whole:
-        raise typer.Exit(1)
+    done = check_all(context.obj.settings, context.obj.ui, place, with_tree=tree, repair=repair)
+    print_result(done, json=json)
+    exit_unless(done.whole)

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.context import Call, print_answer, print_list
 from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 live_app = typer.Typer(
@@ -21,19 +22,16 @@ live_app = typer.Typer(
 
 @live_app.command("add")
 def live_add(
-    context: typer.Context,
-    iso: Annotated[
-        Path, typer.Argument(help="A live server ISO of Ubuntu, or a live ISO of Debian.")
-    ],
+    context: Call,
+    iso: Annotated[Path, argument("A live server ISO of Ubuntu, or a live ISO of Debian.")],
     tree: TreeOption = DEFAULT_TREE,
-    name: Annotated[str, typer.Option(help="Name in the menu. [default: the file's name]")] = "",
+    name: Annotated[str, option("Name in the menu. [default: the file's name]")] = "",
     autoinstall: Annotated[
         Path | None,
-        typer.Option(help="cloud-config with `autoinstall:`; installs to the disk without asking."),
+        option("cloud-config with `autoinstall:`; installs to the disk without asking."),
     ] = None,
     ssh_key: Annotated[
-        Path | None,
-        typer.Option(help="Public key that may log in. [default: those of the site file]"),
+        Path | None, option("Public key that may log in. [default: those of the site file]")
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -48,23 +46,19 @@ def live_add(
     from imagebuilder.settings import find_home
     from imagebuilder.tree import make_tree
 
-    common: Context = context.obj
+    ui, home = context.obj.ui, find_home(os.environ)
     install = load_autoinstall(autoinstall) if autoinstall else ""
-    keys = () if install else load_operator_keys(common.settings, ssh_key, find_home(os.environ))
-    added = add_live(make_tree(tree), iso, common.ui, name=name, keys=keys, autoinstall=install)
+    keys = () if install else load_operator_keys(context.obj.settings, ssh_key, home)
+    added = add_live(make_tree(tree), iso, ui, name=name, keys=keys, autoinstall=install)
     if not added.new:
-        common.ui.note(f"{added.live.name} already exists: nothing to do")
-    common.ui.note(f"nodes need {memory_text(added.live.memory)} of memory for it")
-    if json:
-        print_json({**added.live.as_json(), "folder": str(added.folder), "new": added.new})
-    else:
-        print_text(str(added.folder))
+        ui.note(f"{added.live.name} already exists: nothing to do")
+    ui.note(f"nodes need {memory_text(added.live.memory)} of memory for it")
+    folder = str(added.folder)
+    print_answer({**added.live.as_json(), "folder": folder, "new": added.new}, folder, json=json)
 
 
 @live_app.command("list")
-def live_list(
-    context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson = False
-) -> None:
+def live_list(tree: TreeOption = DEFAULT_TREE, json: AsJson = False) -> None:
     """List the live systems in the netboot tree.
 
     Example: imagebuilder live list
@@ -72,21 +66,15 @@ def live_list(
     from imagebuilder.live.entries import list_lives
     from imagebuilder.tree import Tree
 
-    del context
     found = list_lives(Tree(tree))
-    if json:
-        print_json([live.as_json() for live in found])
-        return
     empty = "no live systems yet: run imagebuilder live add ISO to make one"
-    print_table(
-        [live.row() for live in found], ("name", "volume", "ISO", "memory", "does"), empty=empty
-    )
+    print_list(found, ("name", "volume", "ISO", "memory", "does"), empty=empty, json=json)
 
 
 @live_app.command("remove")
 def live_remove(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="A name from `imagebuilder live list`.")],
+    context: Call,
+    name: Annotated[str, argument("A name from `imagebuilder live list`.")],
     tree: TreeOption = DEFAULT_TREE,
 ) -> None:
     """Remove a live system from the netboot tree. Nodes that run it keep running.
@@ -96,6 +84,5 @@ def live_remove(
     from imagebuilder.live.entries import remove_live
     from imagebuilder.publish.find import find_tree
 
-    common: Context = context.obj
-    remove_live(find_tree(tree), name, common.ui)
-    common.ui.note(f"removed {name}")
+    remove_live(find_tree(tree), name, context.obj.ui)
+    context.obj.ui.note(f"removed {name}")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from imagebuilder.cli.context import Context
+from imagebuilder.cli.options import argument, option
 from imagebuilder.rootkind import Format
 from imagebuilder.tree import DEFAULT_TREE, Tree
 
@@ -69,46 +70,39 @@ def complete_release(context: typer.Context, incomplete: str) -> list[str]:
 
 Profile = Annotated[
     str,
-    typer.Argument(
+    argument(
+        "The name of a recipe; NAME.BASE, NAME.ENGINE or NAME.BASE.ENGINE is that "
+        "recipe on another base or by another engine.",
         autocompletion=complete_profile,
         envvar="PROFILE",
-        help="The name of a recipe; NAME.BASE, NAME.ENGINE or NAME.BASE.ENGINE is that "
-        "recipe on another base or by another engine.",
     ),
 ]
-ImageName = Annotated[
-    str,
-    typer.Argument(autocompletion=complete_image, help="PROFILE or PROFILE@VERSION."),
-]
+ImageName = Annotated[str, argument("PROFILE or PROFILE@VERSION.", autocompletion=complete_image)]
 OnBase = Annotated[
     str,
-    typer.Option(
+    option(
+        "Use another base from recipes/bases/; the same as PROFILE.BASE.",
         "--base",
         autocompletion=complete_base,
         metavar="BASE",
-        help="Use another base from recipes/bases/; the same as PROFILE.BASE.",
     ),
 ]
 ByEngine = Annotated[
     str,
-    typer.Option(
+    option(
+        "Build the first layer with another engine; the same as PROFILE.ENGINE.",
         "--engine",
         autocompletion=complete_engine,
         metavar="ENGINE",
-        help="Build the first layer with another engine; the same as PROFILE.ENGINE.",
     ),
 ]
 Formats = Annotated[
     list[Format] | None,
-    typer.Option(
-        "--format",
-        help="Also pack the root in this format, even if no node needs it. Repeatable.",
-    ),
+    option("Also pack the root in this format, even if no node needs it. Repeatable.", "--format"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (a stable format).")]
+AsJson = Annotated[bool, option("Print JSON (a stable format).", "--json")]
 ReleaseName = Annotated[
-    str,
-    typer.Argument(autocompletion=complete_release, help="PROFILE or PROFILE@VERSION."),
+    str, argument("PROFILE or PROFILE@VERSION.", autocompletion=complete_release)
 ]
 TreeOption = Annotated[
     Path,
@@ -121,32 +115,24 @@ TreeOption = Annotated[
 ]
 Untested = Annotated[
     str,
-    typer.Option(
+    option(
+        "Proceed even if proof or boot test is missing or failed; the reason is recorded.",
         metavar="REASON",
-        help="Proceed even if proof or boot test is missing or failed; the reason is recorded.",
     ),
 ]
 Days = Annotated[
-    int,
-    typer.Option(
-        min=1, help="Days after its last sign of life for which a node counts as running."
-    ),
+    int, option("Days after its last sign of life for which a node counts as running.", min=1)
 ]
 IgnoreClients = Annotated[
-    bool,
-    typer.Option(
-        "--ignore-unknown-clients",
-        help="Ignore NFS clients that never reported a release.",
-    ),
+    bool, option("Ignore NFS clients that never reported a release.", "--ignore-unknown-clients")
 ]
 Drain = Annotated[
     str,
-    typer.Option(
+    option(
+        "Scheduler to drain nodes with: none, slurm, kubernetes, or a program of yours.",
         envvar="IMAGEBUILDER_DRAIN",
-        help="Scheduler to drain nodes with: none, slurm, kubernetes, or a program of yours.",
     ),
 ]
 DrainSeconds = Annotated[
-    float,
-    typer.Option("--drain-timeout", min=1, help="Seconds to wait for the work on a node to end."),
+    float, option("Seconds to wait for the work on a node to end.", "--drain-timeout", min=1)
 ]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_text, wants_colour
+from imagebuilder.cli.context import Call, Context, print_json, print_text, wants_colour
 from imagebuilder.cli.names import AsJson, TreeOption, complete_profile
+from imagebuilder.cli.options import argument, option
 from imagebuilder.settings import DEFAULT_CALENDAR
 from imagebuilder.tree import DEFAULT_TREE
 
@@ -20,46 +21,41 @@ if TYPE_CHECKING:
 PATIENCE_MIN = 60
 Profiles = Annotated[
     list[str] | None,
-    typer.Argument(
+    argument(
+        "Profiles. [default: every recipe, and every profile with a lock]",
         metavar="PROFILE",
         autocompletion=complete_profile,
-        help="Profiles. [default: every recipe, and every profile with a lock]",
     ),
 ]
 Promote = Annotated[
-    bool | None,
-    typer.Option("--promote/--no-promote", help="Promote what passed its boot test."),
+    bool | None, option("Promote what passed its boot test.", "--promote/--no-promote")
 ]
 RollOut = Annotated[
     bool | None,
-    typer.Option(
+    option(
+        "Roll out what passed, in the maintenance window of the site file.",
         "--rollout/--no-rollout",
-        help="Roll out what passed, in the maintenance window of the site file.",
     ),
 ]
 ReportFolder = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "Folder for reports. [default: nightly/ in the state folder]",
         envvar="IMAGEBUILDER_REPORT",
         metavar="DIR",
-        help="Folder for reports. [default: nightly/ in the state folder]",
     ),
 ]
-Keep = Annotated[
-    int | None, typer.Option(min=1, help="Images and releases to keep per profile. [default: 5]")
-]
+Keep = Annotated[int | None, option("Images and releases to keep per profile. [default: 5]", min=1)]
 Commit = Annotated[
-    bool | None,
-    typer.Option("--commit/--no-commit", help="Commit the locks that passed to git."),
+    bool | None, option("Commit the locks that passed to git.", "--commit/--no-commit")
 ]
 Patience = Annotated[
-    int,
-    typer.Option(min=0, metavar="MINUTES", help="Time to wait for an unreachable archive."),
+    int, option("Time to wait for an unreachable archive.", min=0, metavar="MINUTES")
 ]
 
 
 def nightly(
-    context: typer.Context,
+    context: Call,
     profiles: Profiles = None,
     promote: Promote = None,
     rollout: RollOut = None,
@@ -68,14 +64,14 @@ def nightly(
     commit: Commit = None,
     patience: Patience = PATIENCE_MIN,
     install: Annotated[
-        bool, typer.Option("--install", help="Install a systemd timer with these options.")
+        bool, option("Install a systemd timer with these options.", "--install")
     ] = False,
-    uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove the timer.")] = False,
+    uninstall: Annotated[bool, option("Remove the timer.", "--uninstall")] = False,
     calendar: Annotated[
-        str, typer.Option(metavar="TIME", help="With --install: time of runs (systemd.time(7)).")
+        str, option("With --install: time of runs (systemd.time(7)).", metavar="TIME")
     ] = DEFAULT_CALENDAR,
     root: Annotated[
-        Path, typer.Option(envvar="DESTDIR", help="Root folder for --install; for packagers.")
+        Path, option("Root folder for --install; for packagers.", envvar="DESTDIR")
     ] = Path("/"),
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -92,38 +88,33 @@ def nightly(
     from imagebuilder.nightly.install import uninstall_nightly
     from imagebuilder.nightly.types import NightlyOptions
 
-    common: Context = context.obj
     if uninstall:
         print_text(uninstall_nightly(root))
         return
-    common.settings.check_project()
-    usual = site.load_nightly(common.settings, os.environ)
-    chosen, left_out = site.choose_profiles(profiles or usual.profiles, common.settings)
+    context.obj.settings.check_project()
+    usual = site.load_nightly(context.obj.settings, os.environ)
+    chosen, left_out = site.choose_profiles(profiles or usual.profiles, context.obj.settings)
     promotes, rolls_out = site.find_rollout_wish(usual, promote=promote, rollout=rollout)
     if install:
         words = (*(profiles or ()), *words_of(promote, rollout, report, keep, commit, patience))
-        print_text(install_timer(common, words, calendar, root, tree))
+        print_text(install_timer(context.obj, words, calendar, root, tree))
         return
     for fault in left_out:
-        common.ui.warn(str(fault))
+        context.obj.ui.warn(str(fault))
     options = NightlyOptions(
         chosen,
-        (report or site.find_report_folder(usual, common.settings, os.environ)).absolute(),
+        (report or site.find_report_folder(usual, context.obj.settings, os.environ)).absolute(),
         promote=promotes,
         rollout=rolls_out,
         keep=keep or usual.keep,
         commit=usual.commit if commit is None else commit,
         patience=60.0 * patience,
     )
-    show(run_and_notify(common, options, tree), options.folder, json)
+    show(run_and_notify(context.obj, options, tree), options.folder, json)
 
 
 def install_timer(
-    common: Context,
-    words: tuple[str, ...],
-    calendar: str,
-    root: Path,
-    tree: Path,
+    common: Context, words: tuple[str, ...], calendar: str, root: Path, tree: Path
 ) -> str:
     """Write the timer; returns a summary."""
     from imagebuilder.nightly.install import TimerOptions, install_nightly
@@ -155,12 +146,7 @@ def run_and_notify(common: Context, options: NightlyOptions, tree: Path) -> Nigh
         opened = make_tree(tree)
         report_interruptions(opened, telling(notifier), reported_by_web(common, opened))
         return run_nightly(
-            options,
-            common.settings,
-            opened,
-            common.ui,
-            told=tell,
-            tell_rollout=telling(notifier),
+            options, common.settings, opened, common.ui, told=tell, tell_rollout=telling(notifier)
         )
 
 

@@ -3,57 +3,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.context import Call, print_answer, print_json, print_list, print_text
 from imagebuilder.cli.fleet import NodeSetArgument
 from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE, make_tree
 
 if TYPE_CHECKING:
     from imagebuilder.nodes.edit import Edited
-    from imagebuilder.nodes.types import Node
 
 nodes_app = typer.Typer(
-    name="nodes",
-    help="Add, change, list, show and remove nodes.",
-    no_args_is_help=True,
+    name="nodes", help="Add, change, list, show and remove nodes.", no_args_is_help=True
 )
 
 HEADERS = ("node", "boots", "address", "MAC addresses", "group")
-NodeName = Annotated[str, typer.Argument(help="Host name: lower-case letters, digits, hyphens.")]
-Macs = Annotated[
-    list[str], typer.Option("--mac", help="MAC address, the boot NIC's first. Repeatable.")
-]
-Profile = Annotated[str, typer.Option(help="Profile to boot.")]
-Channel = Annotated[str, typer.Option(help="Channel to follow: stable or candidate.")]
-Version = Annotated[str, typer.Option(help="Version to pin it to, instead of following a channel.")]
-Address = Annotated[str, typer.Option(help="Fixed IPv4 address.")]
+NodeName = Annotated[str, argument("Host name: lower-case letters, digits, hyphens.")]
+Macs = Annotated[list[str], option("MAC address, the boot NIC's first. Repeatable.", "--mac")]
+Profile = Annotated[str, option("Profile to boot.")]
+Channel = Annotated[str, option("Channel to follow: stable or candidate.")]
+Version = Annotated[str, option("Version to pin it to, instead of following a channel.")]
+Address = Annotated[str, option("Fixed IPv4 address.")]
 Static = Annotated[
     bool | None,
-    typer.Option(
-        "--static/--dhcp", help="Set the address on the kernel command line instead of by DHCP."
-    ),
+    option("Set the address on the kernel command line instead of by DHCP.", "--static/--dhcp"),
 ]
-Group = Annotated[str, typer.Option(help="Group in nodes.yaml whose values it inherits.")]
-Root = Annotated[str, typer.Option(help="Kind of root: nfs, nfs-squashfs, http or http-erofs.")]
-Console = Annotated[list[str], typer.Option(help="Console, such as ttyS0,115200. Repeatable.")]
-Cmdline = Annotated[list[str], typer.Option(help="Kernel parameter. Repeatable.")]
-Ipxe = Annotated[str, typer.Option(help="Boot file under UEFI: ipxe.efi or snponly.efi.")]
-Var = Annotated[
-    list[str], typer.Option(help="NAME=VALUE for software on the node; JSON or text. Repeatable.")
-]
-Files = Annotated[
-    str, typer.Option(help="Folder with additional files for this node, below the tree.")
-]
+Group = Annotated[str, option("Group in nodes.yaml whose values it inherits.")]
+Root = Annotated[str, option("Kind of root: nfs, nfs-squashfs, http or http-erofs.")]
+Console = Annotated[list[str], option("Console, such as ttyS0,115200. Repeatable.")]
+Cmdline = Annotated[list[str], option("Kernel parameter. Repeatable.")]
+Ipxe = Annotated[str, option("Boot file under UEFI: ipxe.efi or snponly.efi.")]
+Var = Annotated[list[str], option("NAME=VALUE for software on the node; JSON or text. Repeatable.")]
+Files = Annotated[str, option("Folder with additional files for this node, below the tree.")]
+
+
+KEYS = ("profile", "channel", "version", "address", "static", "group", "root", "console",
+        "cmdline", "ipxe", "files")  # fmt: skip
+
+
+def keys_in(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of nodes.yaml among the parameters of a command."""
+    return {"macs": typed["mac"], **{key: typed[key] for key in KEYS}}
 
 
 @nodes_app.command()
 def add(
-    context: typer.Context,
+    context: Call,
     name: NodeName,
     mac: Macs,
     profile: Profile = "",
@@ -75,18 +74,16 @@ def add(
 
     Example: imagebuilder nodes add node1 --mac 52:54:00:77:00:01 --profile rx7600xt
     """
+    typed = locals()
     from imagebuilder.nodes.edit import add_node, parse_change
 
-    keys = {"macs": mac, "profile": profile, "channel": channel, "version": version,
-            "address": address, "static": static, "group": group, "root": root,
-            "console": console, "cmdline": cmdline, "ipxe": ipxe, "files": files}  # fmt: skip
-    edited = add_node(make_tree(tree), name, parse_change(keys, var))
+    edited = add_node(make_tree(tree), name, parse_change(keys_in(typed), var))
     print_edited(context, name, edited, json=json)
 
 
 @nodes_app.command("set")
 def set_(
-    context: typer.Context,
+    context: Call,
     nodes: NodeSetArgument,
     mac: Macs = [],  # noqa: B006
     profile: Profile = "",
@@ -102,7 +99,7 @@ def set_(
     var: Var = [],  # noqa: B006
     files: Files = "",
     unset: Annotated[
-        list[str], typer.Option(help="Key to remove, such as address or vars.rank. Repeatable.")
+        list[str], option("Key to remove, such as address or vars.rank. Repeatable.")
     ] = [],  # noqa: B006
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -111,13 +108,11 @@ def set_(
 
     Example: imagebuilder nodes set node[1-4] --channel candidate --unset version
     """
+    typed = locals()
     from imagebuilder.fleet.select import select_nodes
     from imagebuilder.nodes.edit import parse_change, set_nodes
 
-    keys = {"macs": mac, "profile": profile, "channel": channel, "version": version,
-            "address": address, "static": static, "group": group, "root": root,
-            "console": console, "cmdline": cmdline, "ipxe": ipxe, "files": files}  # fmt: skip
-    change = parse_change(keys, var, unset)
+    change = parse_change(keys_in(typed), var, unset)
     edited = set_nodes(
         make_tree(tree), lambda known: {n.name: change for n in select_nodes(nodes, known)}
     )
@@ -125,7 +120,7 @@ def set_(
 
 
 @nodes_app.command("list")
-def list_(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson = False) -> None:
+def list_(context: Call, tree: TreeOption = DEFAULT_TREE, json: AsJson = False) -> None:
     """List the nodes.
 
     Example: imagebuilder nodes list
@@ -133,15 +128,10 @@ def list_(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson 
     from imagebuilder.nodes.load import ADD_ONE, NO_NODES, load_nodes
     from imagebuilder.publish.find import open_tree
 
-    common: Context = context.obj
     nodes = load_nodes(open_tree(tree))
     for warning in nodes.warnings:
-        common.ui.warn(str(warning))
-    if json:
-        print_json([node.as_json() for node in nodes.nodes])
-        return
-    empty = f"{NO_NODES}: {ADD_ONE}"
-    print_table([row(node) for node in nodes.nodes], HEADERS, empty=empty)
+        context.obj.ui.warn(str(warning))
+    print_list(nodes.nodes, HEADERS, empty=f"{NO_NODES}: {ADD_ONE}", json=json)
 
 
 @nodes_app.command()
@@ -157,21 +147,16 @@ def show(name: NodeName, tree: TreeOption = DEFAULT_TREE, json: AsJson = False) 
 
     opened = open_tree(tree)
     shown = show_node(opened, require(load_nodes(opened), name))
-    if json:
-        print_json(shown.as_json())
-    else:
-        print_text(render_shown(shown))
+    print_answer(shown.as_json(), render_shown(shown), json=json)
 
 
 @nodes_app.command()
 def remove(
-    context: typer.Context,
+    context: Call,
     name: NodeName,
     forget: Annotated[
         bool,
-        typer.Option(
-            "--forget", help="Also delete its host key, machine-id, health history and consoles."
-        ),
+        option("Also delete its host key, machine-id, health history and consoles.", "--forget"),
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -187,22 +172,16 @@ def remove(
     print_edited(context, name, edited, json=json)
 
 
-def row(node: Node) -> tuple[str, ...]:
-    return node.name, node.boots, node.address or "-", " ".join(node.macs), node.group or "-"
-
-
-def print_edited(context: typer.Context, name: str, edited: Edited, *, json: bool) -> None:
+def print_edited(context: Call, name: str, edited: Edited, *, json: bool) -> None:
     """Print how a node was added or removed."""
     from imagebuilder.nodes.show import render_edited
 
     warn_of(context, edited)
-    if json:
-        print_json(edited.as_json())
-    else:
-        print_text(f"{name}: {render_edited(edited.before, edited.after)}")
+    text = f"{name}: {render_edited(edited.before, edited.after)}"
+    print_answer(edited.as_json(), text, json=json)
 
 
-def print_changed(context: typer.Context, edited: Sequence[Edited], *, json: bool) -> None:
+def print_changed(context: Call, edited: Sequence[Edited], *, json: bool) -> None:
     """Print how nodes were changed; those that were changed in the same way, together."""
     from imagebuilder.fleet.select import fold
     from imagebuilder.nodes.show import render_edited
@@ -218,7 +197,6 @@ def print_changed(context: typer.Context, edited: Sequence[Edited], *, json: boo
     print_text("\n".join(f"{fold(names)}: {said}" for said, names in alike.items()))
 
 
-def warn_of(context: typer.Context, edited: Edited) -> None:
-    common: Context = context.obj
+def warn_of(context: Call, edited: Edited) -> None:
     for warning in edited.nodes.warnings:
-        common.ui.warn(str(warning))
+        context.obj.ui.warn(str(warning))

@@ -18,6 +18,7 @@ from imagebuilder.cli.alike import fold_faults
 from imagebuilder.cli.commands import HELP, Commands
 from imagebuilder.cli.context import Project, State, Verbose
 from imagebuilder.cli.main import STOPPED, STOPPING
+from imagebuilder.cli.options import option
 from imagebuilder.cli.sudo import run_as_root
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, RootError
 from imagebuilder.space import FREE_SPACE
@@ -63,8 +64,7 @@ def options(
     project: Project = None,
     verbose: Verbose = False,
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
+        bool, option("Print the version.", "--version", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options of the program; the first three may also come after the command."""

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from imagebuilder.cli.context import Context, print_json, print_text, wants_colour
+from imagebuilder.cli.context import (
+    Call,
+    exit_unless,
+    print_json,
+    print_result,
+    print_text,
+    wants_colour,
+)
 from imagebuilder.cli.names import AsJson, ImageName
+from imagebuilder.cli.options import argument, option
 
 
 def prove(
-    context: typer.Context,
+    context: Call,
     image: ImageName,
-    evidence: Annotated[
-        bool, typer.Option("--evidence", help="Show the evidence of every finding.")
-    ] = False,
+    evidence: Annotated[bool, option("Show the evidence of every finding.", "--evidence")] = False,
     json: AsJson = False,
 ) -> None:
     """Check without the card whether an image's accelerator stack can work.
@@ -30,20 +34,18 @@ def prove(
     from imagebuilder.proof.image import prove_image
     from imagebuilder.proof.terminal import render_proof
 
-    common: Context = context.obj
-    proof = prove_image(common.settings, image, common.ui)
+    proof = prove_image(context.obj.settings, image, context.obj.ui)
     if json:
         print_json(proof_json(proof))
     else:
         print_text(render_proof(proof, colour=wants_colour(), evidence=evidence))
-    if not proof.ok:
-        raise typer.Exit(1)
+    exit_unless(proof.ok)
 
 
 def why(
-    context: typer.Context,
+    context: Call,
     image: ImageName,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="An absolute path in the image.")],
+    path: Annotated[str, argument("An absolute path in the image.", metavar="PATH")],
     json: AsJson = False,
 ) -> None:
     """Explain why a path is in an image: the package, overlay or step that brought or changed it.
@@ -52,6 +54,5 @@ def why(
     """
     from imagebuilder.proof.provenance.why import explain
 
-    common: Context = context.obj
-    found = explain(common.settings, image, path)
-    print_json(found.as_json()) if json else print_text(found.render())
+    found = explain(context.obj.settings, image, path)
+    print_result(found, json=json)

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.context import Call, print_answer, print_list, print_result
 from imagebuilder.cli.names import (
     AsJson,
     Days,
@@ -19,23 +17,24 @@ from imagebuilder.cli.names import (
     TreeOption,
     Untested,
 )
+from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import CANDIDATE, DEFAULT_TREE
 from imagebuilder.ui import format_count
 
 
 def publish(
-    context: typer.Context,
+    context: Call,
     image: ImageName,
-    channel: Annotated[str, typer.Option(help="Channel to move: candidate or stable.")] = CANDIDATE,
+    channel: Annotated[str, option("Channel to move: candidate or stable.")] = CANDIDATE,
     tree: TreeOption = DEFAULT_TREE,
     to: Annotated[
-        str, typer.Option(metavar="ssh://HOST/DIR", help="Publish to another tree: URL or path.")
+        str, option("Publish to another tree: URL or path.", metavar="ssh://HOST/DIR")
     ] = "",
     remote_command: Annotated[
         str,
-        typer.Option(
+        option(
+            "With --to: how to run imagebuilder there, such as `sudo imagebuilder`.",
             envvar="IMAGEBUILDER_REMOTE",
-            help="With --to: how to run imagebuilder there, such as `sudo imagebuilder`.",
         ),
     ] = "",
     formats: Formats = None,
@@ -52,24 +51,23 @@ def publish(
     from imagebuilder.store.state import open_store
     from imagebuilder.tree import Tree, make_tree
 
-    common: Context = context.obj
-    store = open_store(common.settings)
-    found, packed, ui = store.image(image), formats or (), common.ui
+    store = open_store(context.obj.settings)
+    found, packed, ui = store.image(image), formats or (), context.obj.ui
     if to:
         sent = publish_to(
             parse_place(to, remote_command), store, found, ui,
             channel=channel, formats=packed, untested=untested, tested=Tree(tree.absolute()),
         )  # fmt: skip
-        print_json(sent.as_json()) if json else print_text(sent.render())
+        print_result(sent, json=json)
         return
     done = publish_here(
         store, found, make_tree(tree), ui, channel=channel, formats=packed, untested=untested
     )
-    print_json(done.as_json()) if json else print_text(done.render())
+    print_result(done, json=json)
 
 
 def promote(
-    context: typer.Context,
+    context: Call,
     release: ReleaseName,
     untested: Untested = "",
     tree: TreeOption = DEFAULT_TREE,
@@ -84,15 +82,14 @@ def promote(
     from imagebuilder.publish.channel.move import promote as promote_release
     from imagebuilder.publish.find import open_tree
 
-    common: Context = context.obj
-    moved = promote_release(open_tree(tree), release, common.ui, untested=untested)
-    print_json(moved.as_json()) if json else print_text(moved.render())
+    moved = promote_release(open_tree(tree), release, context.obj.ui, untested=untested)
+    print_result(moved, json=json)
 
 
 def rollback(
-    context: typer.Context,
+    context: Call,
     profile: Profile,
-    to: Annotated[str, typer.Option(metavar="VERSION", help="Move stable to this version.")] = "",
+    to: Annotated[str, option("Move stable to this version.", metavar="VERSION")] = "",
     untested: Untested = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -104,17 +101,16 @@ def rollback(
     from imagebuilder.publish.channel.move import rollback as roll_back
     from imagebuilder.publish.find import open_tree
 
-    common: Context = context.obj
-    moved = roll_back(open_tree(tree), profile, common.ui, to=to, untested=untested)
-    print_json(moved.as_json()) if json else print_text(moved.render())
+    moved = roll_back(open_tree(tree), profile, context.obj.ui, to=to, untested=untested)
+    print_result(moved, json=json)
 
 
 def releases(
-    context: typer.Context,
-    profile: Annotated[str, typer.Argument(help="Only releases of this profile.")] = "",
+    context: Call,
+    profile: Annotated[str, argument("Only releases of this profile.")] = "",
     tree: TreeOption = DEFAULT_TREE,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Verify every byte of the releases and their roots.")
+        bool, option("Verify every byte of the releases and their roots.", "--verify")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -127,32 +123,28 @@ def releases(
     from imagebuilder.publish.find import open_tree
     from imagebuilder.publish.listing import HEADERS, list_releases, tell_forced, verify_releases
 
-    common: Context = context.obj
     place = open_tree(tree)
     if verify:
-        count = verify_releases(place, common.ui, profile)
-        print_json({"ok": True, "releases": count}) if json else print_text(
-            f"intact: {format_count(count, 'release')}"
-        )
+        count = verify_releases(place, context.obj.ui, profile)
+        text = f"intact: {format_count(count, 'release')}"
+        print_answer({"ok": True, "releases": count}, text, json=json)
         return
     usage = find_usage(place)
     for doubt in usage.doubts:
-        common.ui.warn(f"every release may be in use: {doubt}")
+        context.obj.ui.warn(f"every release may be in use: {doubt}")
     for fault in find_channel_faults(place):
-        common.ui.warn(str(fault))
+        context.obj.ui.warn(str(fault))
     found = list_releases(place, profile, usage)
-    if json:
-        print_json([release.as_json() for release in found])
-    else:
-        tell_forced(found, common.ui)
-        empty = "no releases yet: run imagebuilder publish PROFILE to make one"
-        print_table([release.row() for release in found], HEADERS, empty=empty)
+    if not json:
+        tell_forced(found, context.obj.ui)
+    empty = "no releases yet: run imagebuilder publish PROFILE to make one"
+    print_list(found, HEADERS, empty=empty, json=json)
 
 
 def keep(
-    context: typer.Context,
+    context: Call,
     release: ReleaseName,
-    off: Annotated[bool, typer.Option("--off", help="Remove the mark.")] = False,
+    off: Annotated[bool, option("Remove the mark.", "--off")] = False,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
@@ -163,14 +155,13 @@ def keep(
     from imagebuilder.publish.find import open_tree
     from imagebuilder.publish.removal import keep_release
 
-    common: Context = context.obj
-    done = keep_release(open_tree(tree), release, common.ui, off=off)
+    done = keep_release(open_tree(tree), release, context.obj.ui, off=off)
     said = f"{done} is {'no longer ' if off else ''}kept"
-    print_json({"release": str(done), "kept": not off}) if json else print_text(said)
+    print_answer({"release": str(done), "kept": not off}, said, json=json)
 
 
 def unpublish(
-    context: typer.Context,
+    context: Call,
     release: ReleaseName,
     tree: TreeOption = DEFAULT_TREE,
     days: Days = 30,
@@ -185,7 +176,6 @@ def unpublish(
     from imagebuilder.publish.removal import Caution
     from imagebuilder.publish.removal import unpublish as remove
 
-    common: Context = context.obj
     caution = Caution(days=days, strangers=ignore_unknown_clients)
-    gone = str(remove(open_tree(tree), release, common.ui, caution))
-    print_json({"removed": gone}) if json else print_text(f"removed {gone}")
+    gone = str(remove(open_tree(tree), release, context.obj.ui, caution))
+    print_answer({"removed": gone}, f"removed {gone}", json=json)

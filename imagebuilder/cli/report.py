@@ -7,10 +7,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from imagebuilder.cli.context import Context, print_json, print_table, print_text, wants_colour
+from imagebuilder.cli.context import (
+    Call,
+    Context,
+    print_json,
+    print_table,
+    print_text,
+    wants_colour,
+)
 from imagebuilder.cli.names import AsJson, ReleaseName, TreeOption
+from imagebuilder.cli.options import option
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
@@ -19,26 +25,21 @@ if TYPE_CHECKING:
 
 STDOUT = Path("-")
 HtmlOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write a self-contained HTML page; - for stdout."),
+    Path | None, option("Write a self-contained HTML page; - for stdout.", metavar="FILE")
 ]
-JunitOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write JUnit XML; - for stdout.")
-]
+JunitOption = Annotated[Path | None, option("Write JUnit XML; - for stdout.", metavar="FILE")]
 
 
 def report(
-    context: typer.Context,
+    context: Call,
     release: ReleaseName,
     identity: Annotated[
         str,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="Show this report instead of the newest; a unique part is enough.",
+        option(
+            "Show this report instead of the newest; a unique part is enough.", "--id", metavar="ID"
         ),
     ] = "",
-    every: Annotated[bool, typer.Option("--all", help="List all reports.")] = False,
+    every: Annotated[bool, option("List all reports.", "--all")] = False,
     html: HtmlOption = None,
     junit: JunitOption = None,
     tree: TreeOption = DEFAULT_TREE,
@@ -53,10 +54,9 @@ def report(
     from imagebuilder.publish.find import open_tree
     from imagebuilder.report.save import find_report
 
-    common: Context = context.obj
     place = open_tree(tree)
     if every:
-        show_all(place, release, common, json=json)
+        show_all(place, release, context.obj, json=json)
         return
     found = find_report(place, release, identity)
     write_files(place, found, html, junit)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperGroup
 
-from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.context import Call, Context, exit_unless, print_answer
 from imagebuilder.cli.names import AsJson, Drain, DrainSeconds, TreeOption
+from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
@@ -42,40 +43,32 @@ rollout_app = typer.Typer(
     cls=RolloutGroup,
 )
 
-ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="Profile of the roll-out.")]
+ProfileArgument = Annotated[str, argument("Profile of the roll-out.", metavar="PROFILE")]
 
 
 @rollout_app.command()
 def start(
-    context: typer.Context,
+    context: Call,
     name: Annotated[
-        str,
-        typer.Argument(metavar="PROFILE[@VERSION]", help="Release; by default the candidate."),
+        str, argument("Release; by default the candidate.", metavar="PROFILE[@VERSION]")
     ],
     canary: Annotated[
-        str,
-        typer.Option(metavar="NODES", help="Nodes to reboot first. [default: the first one up]"),
+        str, option("Nodes to reboot first. [default: the first one up]", metavar="NODES")
     ] = "",
-    batch: Annotated[
-        str, typer.Option(help="Nodes after the canary: a percentage or a number.")
-    ] = "25%",
+    batch: Annotated[str, option("Nodes after the canary: a percentage or a number.")] = "25%",
     at_once: Annotated[
-        int, typer.Option(min=0, help="Maximum nodes updated at the same time; 0: a whole phase.")
+        int, option("Maximum nodes updated at the same time; 0: a whole phase.", min=0)
     ] = 0,
     timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds for a node to reboot and become healthy.")
+        float, option("Seconds for a node to reboot and become healthy.", min=1)
     ] = 900,
     drain: Drain = "none",
     drain_timeout: DrainSeconds = 43_200,
     accept: Annotated[
-        list[str],
-        typer.Option(help="Health verdict to accept as ok, such as unknown. Repeatable."),
+        list[str], option("Health verdict to accept as ok, such as unknown. Repeatable.")
     ] = [],  # noqa: B006 - Typer's way; it is never changed
     untested: Annotated[
-        str,
-        typer.Option(
-            metavar="REASON", help="Proceed without a passed boot test; the reason is recorded."
-        ),
+        str, option("Proceed without a passed boot test; the reason is recorded.", metavar="REASON")
     ] = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -92,18 +85,15 @@ def start(
 
     accepted = tuple(parse_verdict(word) for word in accept)
     terms = RolloutTerms(timeout, drain_timeout, accepted, drain, at_once, untested)
-    common: Context = context.obj
     order = RolloutOrder(name, terms, canary, batch)
     opened = open_for_change(tree)
-    with notifying_of(common, opened) as tell:
-        finish(start_rollout(opened, order, os.environ, common.ui, tell=tell), json=json)
+    with notifying_of(context.obj, opened) as tell:
+        finish(start_rollout(opened, order, os.environ, context.obj.ui, tell=tell), json=json)
 
 
 @rollout_app.command()
 def status(
-    profile: Annotated[
-        str, typer.Argument(metavar="[PROFILE]", help="Profile; by default every one.")
-    ] = "",
+    profile: Annotated[str, argument("Profile; by default every one.", metavar="[PROFILE]")] = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
@@ -120,19 +110,14 @@ def status(
     if profile:
         find_profile(opened, profile)
     found = [x for x in find_live_rollouts(opened) if profile in ("", x.rollout.profile)]
-    if json:
-        print_json([each.as_json() for each in found])
-    else:
-        shown = "\n\n".join(map(render_rollout, found))
-        print_text(shown or "no roll-out yet: run imagebuilder rollout PROFILE to start one")
-    if any(each.rollout.status is not RolloutStatus.DONE for each in found):
-        raise typer.Exit(1)
+    empty = "no roll-out yet: run imagebuilder rollout PROFILE to start one"
+    text = "\n\n".join(map(render_rollout, found)) or empty
+    print_answer([each.as_json() for each in found], text, json=json)
+    exit_unless(all(each.rollout.status is RolloutStatus.DONE for each in found))
 
 
 @rollout_app.command()
-def pause(
-    context: typer.Context, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE
-) -> None:
+def pause(context: Call, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE) -> None:
     """Pause a roll-out: nodes in progress finish, no other node starts.
 
     Example: imagebuilder rollout pause rx7600xt
@@ -144,10 +129,7 @@ def pause(
 
 @rollout_app.command()
 def resume(
-    context: typer.Context,
-    profile: ProfileArgument,
-    tree: TreeOption = DEFAULT_TREE,
-    json: AsJson = False,
+    context: Call, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE, json: AsJson = False
 ) -> None:
     """Continue a roll-out that was paused, stopped or interrupted.
 
@@ -155,16 +137,13 @@ def resume(
     """
     from imagebuilder.fleet.rollout.command import resume_rollout
 
-    common: Context = context.obj
     opened = open_for_change(tree)
-    with notifying_of(common, opened) as tell:
-        finish(resume_rollout(opened, profile, os.environ, common.ui, tell=tell), json=json)
+    with notifying_of(context.obj, opened) as tell:
+        finish(resume_rollout(opened, profile, os.environ, context.obj.ui, tell=tell), json=json)
 
 
 @rollout_app.command()
-def abort(
-    context: typer.Context, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE
-) -> None:
+def abort(context: Call, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE) -> None:
     """Abort a roll-out, and return every node that it touched to the old release.
 
     Example: imagebuilder rollout abort rx7600xt
@@ -174,16 +153,15 @@ def abort(
     wish(context, open_for_change(tree), profile, ABORT)
 
 
-def wish(context: typer.Context, tree: Tree, profile: str, word: str) -> None:
+def wish(context: Call, tree: Tree, profile: str, word: str) -> None:
     """Have a roll-out paused or aborted, and print how it is if that was done here."""
     from imagebuilder.fleet.rollout.command import obey_wish, send_wish
     from imagebuilder.fleet.rollout.types import RolloutStatus
 
-    common: Context = context.obj
-    if send_wish(tree, profile, word, common.ui):
+    if send_wish(tree, profile, word, context.obj.ui):
         return
-    with notifying_of(common, tree) as tell:
-        done = obey_wish(tree, profile, word, os.environ, common.ui, tell=tell)
+    with notifying_of(context.obj, tree) as tell:
+        done = obey_wish(tree, profile, word, os.environ, context.obj.ui, tell=tell)
         if done.status is not RolloutStatus.PAUSED:
             finish(done, json=False, wanted=RolloutStatus.ABORTED)
 
@@ -220,12 +198,8 @@ def finish(rollout: Rollout, *, json: bool, wanted: str = "done") -> None:
     from imagebuilder.fleet.rollout.types import LiveRollout
 
     live = LiveRollout(rollout, runs=False)
-    if json:
-        print_json(live.as_json())
-    else:
-        print_text(render_rollout(live))
-    if rollout.status != wanted:
-        raise typer.Exit(1)
+    print_answer(live.as_json(), render_rollout(live), json=json)
+    exit_unless(rollout.status == wanted)
 
 
 def open_for_change(tree: Path) -> Tree:

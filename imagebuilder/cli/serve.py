@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_text
+from imagebuilder.cli.context import Call, print_text
 from imagebuilder.cli.names import TreeOption
+from imagebuilder.cli.options import option
 from imagebuilder.serve.options import Dhcp, Nfs, Options
 from imagebuilder.tree import DEFAULT_TREE
 
@@ -27,58 +28,50 @@ def complete_interface(incomplete: str) -> list[str]:
 
 InterfaceOption = Annotated[
     str,
-    typer.Option(
+    option(
+        "The network interface of the nodes.",
         "--interface",
         "-i",
         autocompletion=complete_interface,
         envvar="IMAGEBUILDER_INTERFACE",
-        help="The network interface of the nodes.",
     ),
 ]
 Pool = Annotated[
     str,
-    typer.Option(
-        "--range", metavar="A,B", help="Addresses to assign. [default: upper half of the network]"
-    ),
+    option("Addresses to assign. [default: upper half of the network]", "--range", metavar="A,B"),
 ]
 Web = Annotated[
     str,
-    typer.Option(
-        metavar="ADDRESS:PORT", help="With --install: also install the web page, listening there."
-    ),
+    option("With --install: also install the web page, listening there.", metavar="ADDRESS:PORT"),
 ]
 
 
 def serve(
-    context: typer.Context,
+    context: Call,
     tree: TreeOption = DEFAULT_TREE,
     interface: InterfaceOption = "",
     dhcp: Annotated[
-        Dhcp, typer.Option(help="full: assign addresses; proxy: a router assigns them.")
+        Dhcp, option("full: assign addresses; proxy: a router assigns them.")
     ] = Dhcp.FULL,
     pool: Pool = "",
-    nfs: Annotated[Nfs, typer.Option(help="NFS server.")] = Nfs.AUTO,
-    http_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web server.")] = 80,
-    domain: Annotated[str, typer.Option(help="Domain of the nodes' names.")] = "nodes",
-    address: Annotated[str, typer.Option(help="Address of the interface, if it has several.")] = "",
-    gateway: Annotated[str, typer.Option(help="Gateway to announce to nodes.")] = "",
-    dns: Annotated[bool, typer.Option("--dns/--no-dns", help="Resolve the names of nodes.")] = True,
-    ipxe: Annotated[Path | None, typer.Option(help="Folder with other iPXE binaries.")] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only check whether serving would work.")
-    ] = False,
+    nfs: Annotated[Nfs, option("NFS server.")] = Nfs.AUTO,
+    http_port: Annotated[int, option("Port of the web server.", min=1, max=65535)] = 80,
+    domain: Annotated[str, option("Domain of the nodes' names.")] = "nodes",
+    address: Annotated[str, option("Address of the interface, if it has several.")] = "",
+    gateway: Annotated[str, option("Gateway to announce to nodes.")] = "",
+    dns: Annotated[bool, option("Resolve the names of nodes.", "--dns/--no-dns")] = True,
+    ipxe: Annotated[Path | None, option("Folder with other iPXE binaries.")] = None,
+    check: Annotated[bool, option("Only check whether serving would work.", "--check")] = False,
     install: Annotated[
-        bool, typer.Option("--install", help="Install systemd units instead of serving.")
+        bool, option("Install systemd units instead of serving.", "--install")
     ] = False,
-    uninstall: Annotated[
-        bool, typer.Option("--uninstall", help="Remove the installed units.")
-    ] = False,
+    uninstall: Annotated[bool, option("Remove the installed units.", "--uninstall")] = False,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Rewrite the files of the installed units.")
+        bool, option("Rewrite the files of the installed units.", "--refresh")
     ] = False,
     web: Web = "",
     root: Annotated[
-        Path, typer.Option(envvar="DESTDIR", help="Root folder for --install; for packagers.")
+        Path, option("Root folder for --install; for packagers.", envvar="DESTDIR")
     ] = Path("/"),
 ) -> None:
     """Run a boot server on one network interface: DHCP, TFTP, HTTP and NFS, until Ctrl-C.
@@ -89,7 +82,6 @@ def serve(
     """
     from imagebuilder.serve.action import ServeAction, act
 
-    common: Context = context.obj
     options = Options(
         interface, address, dhcp, pool, nfs, http_port, domain, gateway, dns, ipxe
     )  # fmt: skip
@@ -100,8 +92,8 @@ def serve(
     if web and not install:
         raise typer.BadParameter("--web needs --install; run imagebuilder web for the page alone")
     action = chosen[0] if chosen else ServeAction.SERVE
-    more = web_units(common.settings, web).make if web else None
-    said = act(action, options, tree, root, common.ui, more)
+    more = web_units(context.obj.settings, web).make if web else None
+    said = act(action, options, tree, root, context.obj.ui, more)
     if said:
         print_text(said)
 

@@ -7,10 +7,9 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from imagebuilder.cli.context import Context
+from imagebuilder.cli.context import Call, exit_unless
 from imagebuilder.cli.names import AsJson, ReleaseName, TreeOption
+from imagebuilder.cli.options import option
 from imagebuilder.cli.report import HtmlOption, JunitOption, show_report, write_files
 from imagebuilder.tree import DEFAULT_TREE
 
@@ -22,67 +21,52 @@ if TYPE_CHECKING:
 
 RootOption = Annotated[
     str,
-    typer.Option(
-        help="Kind of root: nfs, nfs-squashfs, http, http-erofs, both (nfs and http), all. "
+    option(
+        "Kind of root: nfs, nfs-squashfs, http, http-erofs, both (nfs and http), all. "
         "[default: the one that nodes use]"
     ),
 ]
 SelectOption = Annotated[
     str,
-    typer.Option(
+    option(
+        "Run only checks that match (pytest -k); does not count for promotion.",
         "-k",
         metavar="EXPR",
-        help="Run only checks that match (pytest -k); does not count for promotion.",
     ),
 ]
 SecondsOption = Annotated[
     float,
-    typer.Option(
+    option(
+        "Limit from power-on to ssh, in seconds. [default: 200 with KVM, 600 emulated]",
         min=0,
         show_default=False,
-        help="Limit from power-on to ssh, in seconds. [default: 200 with KVM, 600 emulated]",
     ),
 ]
 MemoryOption = Annotated[
     int,
-    typer.Option(
-        min=0,
-        metavar="MIB",
-        show_default=False,
-        help="Memory of a machine. [default: as needed]",
-    ),
+    option("Memory of a machine. [default: as needed]", min=0, metavar="MIB", show_default=False),
 ]
 ProcessorsOption = Annotated[
     int,
-    typer.Option(
-        min=0,
-        show_default=False,
-        help="Processors of a machine. [default: 2 with KVM, 1 emulated]",
-    ),
+    option("Processors of a machine. [default: 2 with KVM, 1 emulated]", min=0, show_default=False),
 ]
 ProcessorOption = Annotated[
     str,
-    typer.Option(
+    option(
+        "Processor to emulate without KVM: x86-64-v2, x86-64-v3. [default: as needed]",
         metavar="LEVEL",
-        help="Processor to emulate without KVM: x86-64-v2, x86-64-v3. [default: as needed]",
     ),
 ]
 
 
 def test(
-    context: typer.Context,
+    context: Call,
     release: ReleaseName,
-    firmware: Annotated[str, typer.Option(help="Firmware of the machines: uefi, bios, both.")] = (
-        "uefi"
-    ),
+    firmware: Annotated[str, option("Firmware of the machines: uefi, bios, both.")] = ("uefi"),
     root: RootOption = "",
-    nodes: Annotated[
-        int, typer.Option(min=1, max=8, help="Number of machines; two compute together.")
-    ] = 1,
+    nodes: Annotated[int, option("Number of machines; two compute together.", min=1, max=8)] = 1,
     select: SelectOption = "",
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the machines running until Ctrl-C.")
-    ] = False,
+    keep: Annotated[bool, option("Keep the machines running until Ctrl-C.", "--keep")] = False,
     timeout: SecondsOption = 0.0,
     memory: MemoryOption = 0,
     cpus: ProcessorsOption = 0,
@@ -105,21 +89,19 @@ def test(
     from imagebuilder.publish.find import open_tree
     from imagebuilder.tree import ReleaseName as PublishedName
 
-    common: Context = context.obj
     options = GateOptions(firmware, root, nodes, select, timeout, RequestedShape(memory, cpus, cpu))
 
     def wait(boot_server: BootServer, machines: Sequence[Machine]) -> None:
         if keep:
-            leave_running(boot_server, machines, common.ui)
+            leave_running(boot_server, machines, context.obj.ui)
 
     place = open_tree(tree)
-    overlays = common.settings.find_overlays()
-    done = try_release(place, release, overlays, options, common.ui, afterwards=wait)
+    overlays = context.obj.settings.find_overlays()
+    done = try_release(place, release, overlays, options, context.obj.ui, afterwards=wait)
     release_standing(place, PublishedName(done.profile, done.version))  # cache it for `releases`
     write_files(place, done, html, junit)
     show_report(place, done, json=json)
-    if not done.passed:
-        raise typer.Exit(1)
+    exit_unless(done.passed)
 
 
 def leave_running(boot_server: BootServer, machines: Sequence[Machine], ui: Ui) -> None:

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.context import Call, print_answer, print_list
 from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 from imagebuilder.web.roles import Role
 
@@ -20,28 +21,24 @@ token_app = typer.Typer(
     no_args_is_help=True,
 )
 System = Annotated[
-    bool,
-    typer.Option("--system", help="Use the tokens of the installed units, in /etc/imagebuilder."),
+    bool, option("Use the tokens of the installed units, in /etc/imagebuilder.", "--system")
 ]
-TokenName = Annotated[str, typer.Argument(help="Name of the token's owner.")]
+TokenName = Annotated[str, argument("Name of the token's owner.")]
 
 
-def tokens_of(context: typer.Context, *, system: bool = False) -> Path:
+def tokens_of(context: Call, *, system: bool = False) -> Path:
     from imagebuilder.web.tokens import find_token_file
 
-    common: Context = context.obj
-    return find_token_file(common.settings, os.environ, system=system)
+    return find_token_file(context.obj.settings, os.environ, system=system)
 
 
 @token_app.command("add")
 def token_add(
-    context: typer.Context,
+    context: Call,
     name: TokenName,
     role: Annotated[
         Role,
-        typer.Option(
-            help="power: up, down, restart; release: promote, rollback, roll-outs; admin: both."
-        ),
+        option("power: up, down, restart; release: promote, rollback, roll-outs; admin: both."),
     ],
     system: System = False,
     json: AsJson = False,
@@ -52,17 +49,16 @@ def token_add(
     """
     from imagebuilder.web.tokens import add_token
 
-    common: Context = context.obj
     path = tokens_of(context, system=system)
     secret = add_token(path, name, role)
-    common.ui.note(
+    context.obj.ui.note(
         f"made a token for {name}; it is not shown again, and {path} has only its SHA-256"
     )
-    print_json({"name": name, "role": role, "token": secret}) if json else print_text(secret)
+    print_answer({"name": name, "role": role, "token": secret}, secret, json=json)
 
 
 @token_app.command("list")
-def token_list(context: typer.Context, system: System = False, json: AsJson = False) -> None:
+def token_list(context: Call, system: System = False, json: AsJson = False) -> None:
     """List the names and roles of tokens.
 
     Example: imagebuilder token list
@@ -70,28 +66,23 @@ def token_list(context: typer.Context, system: System = False, json: AsJson = Fa
     from imagebuilder.web.tokens import load_tokens
 
     found = load_tokens(tokens_of(context, system=system))
-    if json:
-        print_json([{"name": t.name, "role": t.role, "added": t.added} for t in found])
-    else:
-        rows = [(token.name, token.role, token.added) for token in found]
-        empty = "no tokens: the web page only reads"
-        print_table(rows, ("name", "role", "added"), empty=empty)
+    empty = "no tokens: the web page only reads"
+    print_list(found, ("name", "role", "added"), empty=empty, json=json)
 
 
 @token_app.command("remove")
-def token_remove(context: typer.Context, name: TokenName, system: System = False) -> None:
+def token_remove(context: Call, name: TokenName, system: System = False) -> None:
     """Remove a token. It stops working at once, also for users who are logged in.
 
     Example: imagebuilder token remove ada
     """
     from imagebuilder.web.tokens import remove_token
 
-    common: Context = context.obj
     remove_token(tokens_of(context, system=system), name)
-    common.ui.note(f"removed the token of {name}; actions that it started continue")
+    context.obj.ui.note(f"removed the token of {name}; actions that it started continue")
 
 
-def act(context: typer.Context, tree: TreeOption = DEFAULT_TREE) -> None:
+def act(context: Call, tree: TreeOption = DEFAULT_TREE) -> None:
     """Do one action that the web page asks for: a request on stdin, one line of answer on stdout.
 
     Example: imagebuilder act

@@ -9,33 +9,34 @@ from typing import Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context
+from imagebuilder.cli.context import Call
 from imagebuilder.cli.names import TreeOption
+from imagebuilder.cli.options import option
 from imagebuilder.settings import DEFAULT_LISTEN
 from imagebuilder.tree import DEFAULT_TREE
 
 Listen = Annotated[
     str,
-    typer.Option(
+    option(
+        "Where to listen. Addresses on the nodes' network are refused.",
         envvar="IMAGEBUILDER_LISTEN",
         metavar="ADDRESS:PORT",
-        help="Where to listen. Addresses on the nodes' network are refused.",
     ),
 ]
 Hosts = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Also answer to this name, such as that of a proxy. Repeatable.",
         envvar="IMAGEBUILDER_WEB_HOSTS",
         metavar="NAME",
-        help="Also answer to this name, such as that of a proxy. Repeatable.",
     ),
 ]
 Ask = Annotated[
     float,
-    typer.Option(
+    option(
+        "Interval at which to ask whether the nodes' ssh servers answer; 0: never.",
         min=0,
         metavar="SECONDS",
-        help="Interval at which to ask whether the nodes' ssh servers answer; 0: never.",
     ),
 ]
 Nights = Annotated[
@@ -51,27 +52,27 @@ Nights = Annotated[
 
 Act = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "systemd socket that runs actions. [default: start imagebuilder act]",
         envvar="IMAGEBUILDER_ACT",
         readable=False,
         metavar="SOCKET",
-        help="systemd socket that runs actions. [default: start imagebuilder act]",
     ),
 ]
 
 Read = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "systemd socket that reads what only root can read.",
         envvar="IMAGEBUILDER_READ",
         readable=False,
         metavar="SOCKET",
-        help="systemd socket that reads what only root can read.",
     ),
 ]
 
 
 def web(
-    context: typer.Context,
+    context: Call,
     tree: TreeOption = DEFAULT_TREE,
     listen: Listen = DEFAULT_LISTEN,
     host: Hosts = None,
@@ -103,11 +104,10 @@ def web(
             f"the web server needs {package}, which is not installed",
             hint="run pip install 'imagebuilder[web]' in imagebuilder's environment",
         ) from error
-    common: Context = context.obj
-    settings = common.settings
+    settings = context.obj.settings
     folder = nights or find_report_folder(load_nightly(settings, os.environ), settings, os.environ)
     options = WebOptions(
         listen, tuple(host or ()), ask, folder, load_cards(settings), settings.state,
         load_notify(settings, os.environ), find_token_file(settings, os.environ), act, read,
     )  # fmt: skip
-    serve_web(find_tree(tree), options, common.ui)
+    serve_web(find_tree(tree), options, context.obj.ui)

@@ -6,10 +6,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.context import Call, Context, print_json, print_table, print_text
 from imagebuilder.cli.names import AsJson, ByEngine, OnBase, Profile
+from imagebuilder.cli.options import option
 from imagebuilder.digest import Json
 from imagebuilder.settings import Settings
 
@@ -20,19 +19,15 @@ if TYPE_CHECKING:
 
 
 def lock(
-    context: typer.Context,
+    context: Call,
     profile: Profile,
     base: OnBase = "",
     engine: ByEngine = "",
     allow_older: Annotated[
-        bool,
-        typer.Option("--allow-older", help="Accept Release files older than those in the lock."),
+        bool, option("Accept Release files older than those in the lock.", "--allow-older")
     ] = False,
     add_packages: Annotated[
-        bool,
-        typer.Option(
-            "--add-packages", help="Add the packages that playbooks install to their overlays."
-        ),
+        bool, option("Add the packages that playbooks install to their overlays.", "--add-packages")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -47,23 +42,24 @@ def lock(
     from imagebuilder.pipeline import refresh_lock
     from imagebuilder.recipe.load import load_recipe
 
-    common: Context = context.obj
-    profile = chosen(profile, common, base, engine)
-    recipe = load_recipe(profile, common.settings)
+    profile = chosen(profile, context.obj, base, engine)
+    recipe = load_recipe(profile, context.obj.settings)
     done = refresh_lock(
-        recipe, common.settings, common.ui, allow_older=allow_older, add_packages=add_packages
+        recipe,
+        context.obj.settings,
+        context.obj.ui,
+        allow_older=allow_older,
+        add_packages=add_packages,
     )
     print_json(lock_json(done)) if json else print_text(render_refreshed(done))
 
 
 def plan(
-    context: typer.Context,
+    context: Call,
     profile: Profile,
     base: OnBase = "",
     engine: ByEngine = "",
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show every input that changed.")
-    ] = False,
+    explain: Annotated[bool, option("Show every input that changed.", "--explain")] = False,
     json: AsJson = False,
 ) -> None:
     """Show what a build would do: BUILD or REUSE for every step, and why.
@@ -73,10 +69,9 @@ def plan(
     from imagebuilder.pipeline import plan_of
     from imagebuilder.recipe.load import load_recipe
 
-    common: Context = context.obj
-    recipe = load_recipe(chosen(profile, common, base, engine), common.settings)
-    planned = plan_of(recipe, common.settings)
-    bases, overlays = find_replaced(recipe, common.settings)
+    recipe = load_recipe(chosen(profile, context.obj, base, engine), context.obj.settings)
+    planned = plan_of(recipe, context.obj.settings)
+    bases, overlays = find_replaced(recipe, context.obj.settings)
     if json:
         print_json({**plan_json(planned), "replaced": overlays, "replaced-bases": bases})
         return
@@ -95,23 +90,20 @@ def find_replaced(recipe: Recipe, settings: Settings) -> tuple[list[str], list[s
 
 
 def build(
-    context: typer.Context,
+    context: Call,
     profile: Profile,
     base: OnBase = "",
     engine: ByEngine = "",
     locked: Annotated[
         bool,
-        typer.Option(
-            "--locked", help="Fail if the lock is missing or outdated, and show the difference."
-        ),
+        option("Fail if the lock is missing or outdated, and show the difference.", "--locked"),
     ] = False,
     offline: Annotated[
-        bool,
-        typer.Option("--offline", help="Use only the lock and the package pool, without network."),
+        bool, option("Use only the lock and the package pool, without network.", "--offline")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    dry_run: Annotated[bool, option("Show the plan and stop.", "--dry-run")] = False,
     keep_failed: Annotated[
-        bool, typer.Option("--keep-failed", help="Keep the tree of a failed step.")
+        bool, option("Keep the tree of a failed step.", "--keep-failed")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -125,12 +117,11 @@ def build(
     from imagebuilder.image.proof import check_proved
     from imagebuilder.pipeline import BuildOptions, build_profile
 
-    common: Context = context.obj
-    profile = chosen(profile, common, base, engine)
+    profile = chosen(profile, context.obj, base, engine)
     options = BuildOptions(
         locked=locked or offline, offline=offline, keep_failed=keep_failed, dry_run=dry_run
     )
-    done = build_profile(profile, common.settings, common.ui, options)
+    done = build_profile(profile, context.obj.settings, context.obj.ui, options)
     if done.image is None:
         print_json(plan_json(done.plan)) if json else print_plan(done.plan, explain=False)
     elif json:
@@ -144,7 +135,7 @@ def build(
             }
         )
     else:
-        print_text(render_summary(done, common.settings))
+        print_text(render_summary(done, context.obj.settings))
     if done.proof:
         check_proved(done.proof)
 

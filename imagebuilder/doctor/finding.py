@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from imagebuilder.digest import Json
+
 
 class Severity(StrEnum):
     """The severity: a warning may cause an error later, a problem makes some builds fail."""
@@ -23,6 +25,11 @@ class HostFinding:
     level: Severity
     what: str
     fix: str = ""
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "subject": self.subject, "level": str(self.level), "what": self.what, "mend": self.fix
+        }  # fmt: skip
 
     @property
     def ok(self) -> bool:

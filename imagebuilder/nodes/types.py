@@ -71,6 +71,11 @@ class Node:
             f"{self.profile}@{self.version}" if self.version else f"{self.profile}/{self.channel}"
         )
 
+    def row(self) -> tuple[str, ...]:
+        """The columns of `nodes list`."""
+        macs = " ".join(self.macs)
+        return self.name, self.boots, self.address or "-", macs, self.group or "-"
+
     def as_json(self) -> dict[str, Json]:
         return {
             "name": self.name,

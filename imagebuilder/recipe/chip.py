@@ -61,6 +61,11 @@ class Chip:
     def as_json(self) -> dict[str, Json]:
         return cast("dict[str, Json]", json.loads(json.dumps(asdict(self))))
 
+    def row(self) -> tuple[str, ...]:
+        """The columns of `hardware list`."""
+        computes = ", ".join(self.computes)
+        return self.pci, self.name, self.architecture, self.target, computes, self.kernel
+
     def render(self) -> str:
         """Each known fact on a line, with its source below it."""
         lines = [f"{self.pci}  {self.name}"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.digest import Json
 from imagebuilder.errors import Fault
 from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.load import sorted_faults
@@ -29,6 +30,16 @@ class ProfileSummary:
     hardware: tuple[str, ...]
     origin: str
     fault: str = ""
+
+    def as_json(self) -> dict[str, Json]:
+        keys = ("name", "description", "base", "overlays", "hardware", "origin", "fault")
+        found = ((key, getattr(self, key)) for key in keys)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in found}
+
+    def row(self) -> tuple[str, ...]:
+        """The columns of `profiles`."""
+        about = self.fault.partition("\n")[0] or self.description
+        return self.name, self.base, self.origin, about
 
 
 def find_profiles(settings: Settings) -> tuple[ProfileSummary, ...]:

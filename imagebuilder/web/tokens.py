@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from imagebuilder.decode import JsonFile, UtcTime
+from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import make_folder, write_file
 from imagebuilder.locks import file_lock
@@ -41,6 +42,13 @@ class Token:
     role: Role
     sha256: str
     added: UtcTime
+
+    def as_json(self) -> dict[str, Json]:
+        return {"name": self.name, "role": self.role, "added": self.added}
+
+    def row(self) -> tuple[str, ...]:
+        """The columns of `token list`."""
+        return self.name, self.role, self.added
 
 
 @dataclass(frozen=True)
