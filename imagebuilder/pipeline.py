@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
+from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.families.protocol import Archives
 from imagebuilder.families.registry import families, family_of
 from imagebuilder.image.proof import Proof
 from imagebuilder.image.types import Image, read_image
-from imagebuilder.lock.changes import PackageChange, Suites, counted, find_changes
+from imagebuilder.lock.changes import PackageChange, Suites, counted, find_changes, render_change
 from imagebuilder.lock.file import (
     find_lock,
     find_siblings,
@@ -65,6 +66,25 @@ class Refreshed:
     lock: Lock
     previous: Lock | None
     changes: tuple[PackageChange, ...]
+
+    def as_json(self) -> dict[str, Json]:
+        return {
+            "profile": self.lock.profile,
+            "new": self.previous is None,
+            "written": self.lock != self.previous,
+            "packages": len(self.lock.packages),
+            "changes": [asdict(change) for change in self.changes],
+        }
+
+    def render(self) -> str:
+        """The changes for people: one line per package, and the total."""
+        count, profile = format_count(len(self.lock.packages), "package"), self.lock.profile
+        if self.previous is None:
+            return f"{profile}: a new lock with {count}"
+        if self.lock == self.previous:
+            return f"{profile}: nothing changed, {count}"
+        lines = [render_change(change) for change in self.changes]
+        return "\n".join([*lines, f"{profile}: {counted(self.changes)}"])
 
 
 def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOptions) -> Built:

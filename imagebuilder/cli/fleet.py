@@ -8,11 +8,19 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from imagebuilder.cli.context import Call, exit_unless, print_json, print_table, print_text
+from imagebuilder.cli.context import (
+    Call,
+    exit_unless,
+    print_answer,
+    print_json,
+    print_list,
+    print_table,
+)
 from imagebuilder.cli.names import AsJson, Drain, DrainSeconds, TreeOption
 from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
@@ -110,11 +118,9 @@ def run_on_nodes(
     nodes, script = split_command(words)
     opened, chosen = open_nodes(tree, nodes)
     said = run_on(opened, chosen, script, timeout, most=MOST_TYPED, merged=True)
-    if json:
-        print_json([{"node": s.node, "status": s.status, "output": s.output} for s in said])
-    else:
-        for names, group in group_output(said):
-            print_text(render_group(names, len(group), group[0].status, group[0].output))
+    value = [{"node": s.node, "status": s.status, "output": s.output} for s in said]
+    groups = [(names, len(of), of[0].status, of[0].output) for names, of in group_output(said)]
+    print_answer(value, "\n".join(render_group(*group) for group in groups), json=json)
     exit_unless(all(one.succeeded for one in said))
 
 
@@ -165,10 +171,7 @@ def down(
     crew = make_crew(context, tree, nodes, ["off"] if force else [])
     draining = make_draining(crew, drain, drain_timeout)
     confirm("shut down", crew.nodes, yes=yes)
-
-    def act(some: Crew) -> list[NodeOutcome]:
-        return power_down(some, timeout, force=force)
-
+    act = partial(power_down, seconds=timeout, force=force)
     finish(after_work(crew, draining, act, force=force, back=False), json=json)
 
 
@@ -193,10 +196,7 @@ def restart(
     crew = make_crew(context, tree, nodes, ["off", "on"] if force else [])
     draining = make_draining(crew, drain, drain_timeout)
     confirm("restart", crew.nodes, yes=yes)
-
-    def act(some: Crew) -> list[NodeOutcome]:
-        return restart_nodes(some, timeout, force=force)
-
+    act = partial(restart_nodes, seconds=timeout, force=force)
     finish(after_work(crew, draining, act, force=force, back=True), json=json)
 
 
@@ -220,10 +220,8 @@ def make_crew(context: Call, tree: Path, words: Sequence[str], needs: Sequence[s
     from imagebuilder.fleet.verbs import Crew
 
     opened, chosen = open_nodes(tree, words)
-    places = find_addresses(opened, chosen)
-    return Crew(
-        opened, chosen, choose_drivers(chosen, places, os.environ, needs), context.obj.ui.note
-    )
+    drivers = choose_drivers(chosen, find_addresses(opened, chosen), os.environ, needs)
+    return Crew(opened, chosen, drivers, context.obj.ui.note)
 
 
 def make_draining(crew: Crew, kind: str, seconds: float = 0) -> Draining | None:
@@ -283,11 +281,7 @@ def confirm(verb: str, nodes: Sequence[Node], *, yes: bool) -> None:
 
 def finish(outcomes: Sequence[NodeOutcome], *, json: bool) -> None:
     """Print what became of each node, and end with 1 unless all is done."""
-    if json:
-        print_json([{"node": o.node, "done": o.done, "words": o.words} for o in outcomes])
-    else:
-        rows = [(o.node, "done" if o.done else "FAILED", o.words) for o in outcomes]
-        print_table(rows, ("node", "outcome", "evidence"), empty="no nodes")
+    print_list(outcomes, ("node", "outcome", "evidence"), empty="no nodes", json=json)
     exit_unless(all(outcome.done for outcome in outcomes))
 
 

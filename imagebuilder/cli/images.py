@@ -228,11 +228,11 @@ def fsck(
     context: Call,
     place: Annotated[
         Path,
-        typer.Argument(
+        argument(
+            "With --tree: the netboot tree.",
             metavar="[TREE]",
             envvar="IMAGEBUILDER_TREE",
-            readable=False,  # checked when it is used
-            help="With --tree: the netboot tree.",
+            readable=False,
         ),
     ] = DEFAULT_TREE,
     tree: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from imagebuilder.cli.context import Context
-from imagebuilder.cli.options import argument, option
+from imagebuilder.cli.options import argument, option, path_option
 from imagebuilder.rootkind import Format
 from imagebuilder.tree import DEFAULT_TREE, Tree
 
@@ -104,15 +104,7 @@ AsJson = Annotated[bool, option("Print JSON (a stable format).", "--json")]
 ReleaseName = Annotated[
     str, argument("PROFILE or PROFILE@VERSION.", autocompletion=complete_release)
 ]
-TreeOption = Annotated[
-    Path,
-    typer.Option(
-        "--tree",
-        envvar="IMAGEBUILDER_TREE",
-        readable=False,  # checked when it is used
-        help="The netboot tree.",
-    ),
-]
+TreeOption = Annotated[Path, path_option("The netboot tree.", "--tree", envvar="IMAGEBUILDER_TREE")]
 Untested = Annotated[
     str,
     option(

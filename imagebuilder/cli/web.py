@@ -7,11 +7,9 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from imagebuilder.cli.context import Call
 from imagebuilder.cli.names import TreeOption
-from imagebuilder.cli.options import option
+from imagebuilder.cli.options import option, path_option
 from imagebuilder.settings import DEFAULT_LISTEN
 from imagebuilder.tree import DEFAULT_TREE
 
@@ -41,31 +39,28 @@ Ask = Annotated[
 ]
 Nights = Annotated[
     Path | None,
-    typer.Option(
+    path_option(
+        "Folder of nightly reports. [default: nightly/ in the state folder]",
         envvar="IMAGEBUILDER_REPORT",
-        readable=False,  # without it, there are no nightly runs to show
         metavar="DIR",
-        help="Folder of nightly reports. [default: nightly/ in the state folder]",
     ),
 ]
 
 
 Act = Annotated[
     Path | None,
-    option(
+    path_option(
         "systemd socket that runs actions. [default: start imagebuilder act]",
         envvar="IMAGEBUILDER_ACT",
-        readable=False,
         metavar="SOCKET",
     ),
 ]
 
 Read = Annotated[
     Path | None,
-    option(
+    path_option(
         "systemd socket that reads what only root can read.",
         envvar="IMAGEBUILDER_READ",
-        readable=False,
         metavar="SOCKET",
     ),
 ]

@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from imagebuilder.cli.context import Call, Context, print_json, print_table, print_text
+from imagebuilder.cli.context import (
+    Call,
+    Context,
+    print_json,
+    print_result,
+    print_table,
+    print_text,
+)
 from imagebuilder.cli.names import AsJson, ByEngine, OnBase, Profile
 from imagebuilder.cli.options import option
 from imagebuilder.digest import Json
 from imagebuilder.settings import Settings
 
 if TYPE_CHECKING:
-    from imagebuilder.pipeline import Refreshed
     from imagebuilder.plan import Plan
     from imagebuilder.recipe.types import Recipe
 
@@ -42,16 +47,10 @@ def lock(
     from imagebuilder.pipeline import refresh_lock
     from imagebuilder.recipe.load import load_recipe
 
-    profile = chosen(profile, context.obj, base, engine)
-    recipe = load_recipe(profile, context.obj.settings)
-    done = refresh_lock(
-        recipe,
-        context.obj.settings,
-        context.obj.ui,
-        allow_older=allow_older,
-        add_packages=add_packages,
-    )
-    print_json(lock_json(done)) if json else print_text(render_refreshed(done))
+    settings, ui = context.obj.settings, context.obj.ui
+    recipe = load_recipe(chosen(profile, context.obj, base, engine), settings)
+    done = refresh_lock(recipe, settings, ui, allow_older=allow_older, add_packages=add_packages)
+    print_result(done, json=json)
 
 
 def plan(
@@ -124,44 +123,13 @@ def build(
     done = build_profile(profile, context.obj.settings, context.obj.ui, options)
     if done.image is None:
         print_json(plan_json(done.plan)) if json else print_plan(done.plan, explain=False)
-    elif json:
-        proved = done.proof.ok if done.proof else None
-        print_json(
-            {
-                "image": done.image.name,
-                "commit": done.image.commit,
-                "new": done.new,
-                "proved": proved,
-            }
-        )
     else:
-        print_text(render_summary(done, context.obj.settings))
+        proved = done.proof.ok if done.proof else None
+        value: dict[str, Json] = {"image": done.image.name, "commit": done.image.commit}
+        value |= {"new": done.new, "proved": proved}
+        print_json(value) if json else print_text(render_summary(done, context.obj.settings))
     if done.proof:
         check_proved(done.proof)
-
-
-def render_refreshed(done: Refreshed) -> str:
-    """The changes of `lock` for people: one line per package, and the total."""
-    from imagebuilder.lock.changes import counted, render_change
-    from imagebuilder.ui import format_count
-
-    count = format_count(len(done.lock.packages), "package")
-    if done.previous is None:
-        return f"{done.lock.profile}: a new lock with {count}"
-    if done.lock == done.previous:
-        return f"{done.lock.profile}: nothing changed, {count}"
-    lines = [render_change(change) for change in done.changes]
-    return "\n".join([*lines, f"{done.lock.profile}: {counted(done.changes)}"])
-
-
-def lock_json(done: Refreshed) -> dict[str, Json]:
-    return {
-        "profile": done.lock.profile,
-        "new": done.previous is None,
-        "written": done.lock != done.previous,
-        "packages": len(done.lock.packages),
-        "changes": [asdict(change) for change in done.changes],
-    }
 
 
 def chosen(profile: str, common: Context, base: str, engine: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from imagebuilder.digest import Json
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.limited import try_each
@@ -44,6 +45,13 @@ class NodeOutcome:
     node: str
     done: bool
     words: str
+
+    def as_json(self) -> dict[str, Json]:
+        return {"node": self.node, "done": self.done, "words": self.words}
+
+    def row(self) -> tuple[str, ...]:
+        """The columns of `up`, `down` and `restart`."""
+        return self.node, "done" if self.done else "FAILED", self.words
 
 
 def done(node: str, words: str) -> NodeOutcome:

@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from imagebuilder.cli.work import lock_json, render_refreshed
 from imagebuilder.errors import InputError
 from imagebuilder.lock.file import load_lock, make_lock_file
 from imagebuilder.lock.types import Lock
@@ -69,10 +68,10 @@ def test_a_damaged_lock_of_another_profile_is_its_own_business(locked: Project) 
 
 
 def test_a_new_lock_and_one_in_which_nothing_changed_are_said(project: Project) -> None:
-    assert render_refreshed(refresh(project)) == "tested: a new lock with 6 packages"
+    assert refresh(project).render() == "tested: a new lock with 6 packages"
     again = refresh(project)
-    assert render_refreshed(again) == "tested: nothing changed, 6 packages"
-    assert lock_json(again) == {
+    assert again.render() == "tested: nothing changed, 6 packages"
+    assert again.as_json() == {
         "profile": "tested", "new": False, "written": False, "packages": 6, "changes": [],
     }  # fmt: skip
 
@@ -81,17 +80,17 @@ def test_what_changed_is_said_in_words(locked: Project) -> None:
     hello = Deb("hello", "1.5", depends="libhello")
     locked.publish(hello, security=(NEWER,), date=DATE + 60)
     done = refresh(locked, locked.more())
-    assert render_refreshed(done).splitlines() == [
+    assert done.render().splitlines() == [
         "security: libhello 1.0 -> 1.1 (test-security)",
         "hello 1.0 -> 1.5",
         "idle 1.0 (added)",
         "tested: 3 packages changed, 1 of them security",
     ]
-    assert lock_json(done)["written"] is True
+    assert done.as_json()["written"] is True
     make_lock_file(done.lock, locked.settings.lock_file("tested"))
-    assert "idle 1.0 (removed)" in render_refreshed(refresh(locked))
+    assert "idle 1.0 (removed)" in refresh(locked).render()
 
 
 def test_newer_release_files_alone_change_no_package(locked: Project) -> None:
     locked.publish(date=DATE + 60)
-    assert render_refreshed(refresh(locked)) == "tested: no package changed"
+    assert refresh(locked).render() == "tested: no package changed"
