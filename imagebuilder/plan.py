@@ -337,7 +337,7 @@ def decide(
     # 1. The store has exactly this layer.
     if link.digest in layers:
         same = before is not None and before.digest == link.digest
-        since = f"nothing it reads changed since {history.version}"
+        since = f"no input changed since {history.version}"
         return planned(Action.REUSE, since if same else "already in the store")
     # 2. The store lacks it, but has what is above it.
     if link.digest not in wanted:

@@ -261,7 +261,7 @@ def split_command(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     if not 0 < count < len(words):
         what = "no nodes are named before" if count else "no command follows"
         if "--" not in sys.argv:
-            what = "nodes and command have to be separated by"
+            what = "nodes and command must be separated by"
         raise InputError(f"run: {what} --", hint="write imagebuilder run NODES -- COMMAND")
     return words[:-count], words[-count:]
 

@@ -31,7 +31,7 @@ from imagebuilder.ui import format_count
 NO_NODES = "no nodes yet"
 # Seconds after which a change is whole, seconds between two readings, and how many there are.
 SETTLED, GAP, READS = 1.0, 0.01, 100
-NONE_ON_PURPOSE = "restore it, or write `nodes: {}` if there are to be no nodes"
+NONE_ON_PURPOSE = "restore it, or write `nodes: {}` to remove all nodes"
 ADD_ONE = "run imagebuilder nodes add NAME --mac MAC --profile PROFILE"
 Stamp = tuple[tuple[str, int, int, int], ...]
 FAULTY_S = 15.0  # how long faults are believed: that of a disk or of rights goes without a change

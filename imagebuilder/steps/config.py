@@ -103,7 +103,7 @@ def add_users(workspace: StepWorkspace, users: Sequence[User]) -> None:
         for name in user.groups:
             if name not in groups:
                 raise WorkError(
-                    f"user {user.name} is to be in group {name}, which the root does not have",
+                    f"user {user.name} should be in group {name}, which the root does not have",
                     hint=f"declare it under `groups:` of the overlay, or drop {name}",
                 )
         add_user(workspace, user, there=user.name in there)

@@ -114,7 +114,7 @@ def remove_tree(place: Path) -> None:
     for mounted, _ in read_mounts():
         if f"{mounted}/".startswith(below):
             raise WorkError(
-                f"{mounted} is mounted inside a directory that is to be removed",
+                f"{mounted} is mounted inside a directory that would be removed",
                 where=os.fspath(place),
                 hint=f"find out who mounted it, then umount {mounted}",
             )

@@ -44,7 +44,7 @@ def load_record(path: Path, tree: Tree, warn: Callable[[str], None]) -> NotifyRe
     try:
         record = RECORD.load(path)
     except InputError as error:
-        warn(f"starting anew with notifications about nodes: {error}")
+        warn(f"starting over with notifications about nodes: {error}")
         return None
     return record if record.tree == os.fspath(tree.path) else None
 

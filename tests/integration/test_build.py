@@ -85,7 +85,7 @@ def test_plan_says_which_file_changed(change: Change) -> None:
     }
     version = change.old.partition("@")[2]
     others = {step["reason"] for step in change.plan["steps"] if step["action"] == "REUSE"}
-    assert others == {f"nothing it reads changed since {version}"}
+    assert others == {f"no input changed since {version}"}
     assert f"{change.new}: 2 of {len(change.plan['steps'])} steps to build\n" in change.explained
     assert f"  files /{CHANGED} changed\n" in change.explained
     assert not change.plan["ready"]

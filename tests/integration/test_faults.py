@@ -245,7 +245,10 @@ def test_what_a_script_may_make_is_told_where_it_is_missing(shop: Workshop) -> N
     for changes, told in (
         ({"units": {"enable": ["x.service"]}}, "systemctl failed(?s:.*)x.service does not exist"),
         ({"files": {"/etc/owned": {"owner": "z"}}}, "files belong to z, which is not in the root"),
-        ({"users": [{"name": "x", "groups": ["y"]}]}, "user x is to be in group y, which the root"),
+        (
+            {"users": [{"name": "x", "groups": ["y"]}]},
+            "user x should be in group y, which the root",
+        ),
     ):
         add_file(shop.project, "llama-cpp", "etc/owned", "x")
         change_overlay(shop.project, "llama-cpp", **changes)

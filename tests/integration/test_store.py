@@ -259,7 +259,7 @@ def test_mounted_directory_is_not_removed(tmp_path: Path) -> None:
     script = f'mount -t tmpfs none {place}/dev && exec "$@"'
     said = run(["unshare", "--mount", "sh", "-c", script, "sh", "python3", "-c", code],
                env={"PYTHONPATH": os.fspath(Path(__file__).parents[2])}).stdout  # fmt: skip
-    assert "is mounted inside a directory that is to be removed" in said
+    assert "is mounted inside a directory that would be removed" in said
     assert place.exists()
     remove_tree(place)
     assert not place.exists()

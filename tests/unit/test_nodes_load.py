@@ -139,7 +139,7 @@ def test_no_file_removes_the_nodes_that_are_served(tree: Tree, text: str | None,
         tree.nodes_file.write_text(text)
     with pytest.raises(InputError, match=said) as caught:
         update_nodes(tree)
-    assert "write `nodes: {}` if there are to be no nodes" in str(caught.value)
+    assert "write `nodes: {}` to remove all nodes" in str(caught.value)
     watched = WatchedNodes(tree)
     assert said in str(watched.load()[1][0])
     assert sorted((tree.http / "nodes").iterdir()) == served

@@ -89,7 +89,7 @@ def test_an_empty_file_removes_nobody(
     said = server.ui.stream.getvalue()
     assert said.count("could not apply nodes.yaml") == 1
     assert "is empty" in said
-    assert "write `nodes: {}` if there are to be no nodes" in said
+    assert "write `nodes: {}` to remove all nodes" in said
     tree.nodes_file.write_text("nodes: {}\n")
     apply_changed_nodes(server)
     assert (names(server), served(tree)) == ([], [])

@@ -173,7 +173,7 @@ def test_a_damaged_file_or_one_of_another_tree_begins_anew(receiver: ReceiverWor
     )
     receiver.update(reporter)
     reporter.close()
-    assert "starting anew" in warnings[0]
+    assert "starting over" in warnings[0]
     text = (receiver.state / FILE).read_text().replace(str(receiver.world.tree.path), "/elsewhere")
     (receiver.state / FILE).write_text(text)
     with receiver.running() as reporter:
