@@ -91,10 +91,10 @@ smoke: image ## Build, publish to a temporary tree, boot, throw away: make smoke
 faults: host-tests $(STAMP) bytecode ## Plant every known fault: the table of what is caught, missed, false alarms
 	@$(AS_ROOT) scripts/faults
 
-blind: host-tests $(STAMP) bytecode ## Plant the blind corpus: faults and unusual images written without a look at the checks
+blind: host-tests $(STAMP) bytecode ## Plant the blind corpus: faults and unusual images written without reading the checks
 	@$(AS_ROOT) scripts/faults --blind
 
-inject: host-tests $(STAMP) bytecode ## Spoil every change of the file system, of every command that publishes or builds (hours)
+inject: host-tests $(STAMP) bytecode ## Fail, fill the disk and kill at each change of a file, in commands that publish or build (hours)
 	@$(AS_ROOT) $(BIN)/python -m tests.inject $(OPTIONS)
 
 fuzz: $(STAMP) ## Mutate every kind of file 20,000 times: make fuzz OPTIONS='--seed 2'
