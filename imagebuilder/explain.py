@@ -15,7 +15,6 @@ from imagebuilder.boot.verdict import MEANINGS, find_sign
 from imagebuilder.boot.watch import BEGUN, FAILED, Watch
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, RootError
-from imagebuilder.files import plain_file
 from imagebuilder.fleet.addresses import last_seen
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.overview import NodeView, overview
@@ -23,6 +22,7 @@ from imagebuilder.fleet.state import LAST_STAGE
 from imagebuilder.nodes.evidence.consoles import find_consoles
 from imagebuilder.nodes.evidence.seen import Seen
 from imagebuilder.nodes.types import Node
+from imagebuilder.plain import read_end
 from imagebuilder.process import run
 from imagebuilder.report.types import Stage
 from imagebuilder.serve.stages import DHCP_LINE, DHCP_REQUEST, REQUEST, TOLD, Talk
@@ -264,10 +264,7 @@ def read_log(tree: Tree, daemon: str) -> list[str] | None:
     """
     path: Path = tree.serve / "logs" / f"{daemon}.log"
     try:
-        with plain_file(path) as stream:
-            stream.seek(0, 2)
-            stream.seek(max(0, stream.tell() - MOST))
-            return stream.read(MOST).decode(errors="replace").splitlines()
+        return read_end(path, MOST).decode(errors="replace").splitlines()
     except PermissionError:
         return None
     except OSError:

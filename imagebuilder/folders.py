@@ -7,7 +7,7 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 MILLISECOND = 1_000_000  # in ns
@@ -64,6 +64,21 @@ def leads_to_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:
         return False
+
+
+def folders_in(top: Path) -> list[str]:
+    """The sorted names of the folders in a folder, without hidden ones; none if it is no folder."""
+    try:
+        return sorted(p.name for p in top.iterdir() if p.is_dir() and not p.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def drop_others(top: Path, needed: Collection[Path]) -> None:
+    """Remove all but the `needed` files of a folder, and what killed writers left."""
+    for path in top.glob("*"):
+        if path not in needed:
+            path.unlink()
 
 
 def matching(top: Path, pattern: str) -> Iterator[Path]:

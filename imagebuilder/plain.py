@@ -44,6 +44,18 @@ def read_most(descriptor: int, most: int) -> bytes:
     return b"".join(parts)
 
 
+def read_end(path: Path, most: int = 0, *, follow: bool = True) -> bytes:
+    """The whole lines in the last `most` bytes of a file, or all of it; `follow` symlinks or not.
+
+    Raises OSError, also for what is no file.
+    """
+    descriptor = open_plain(path, os.O_RDONLY if follow else os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "rb") as stream:
+        start = stream.seek(max(0, os.fstat(descriptor).st_size - most) if most else 0)
+        content = stream.read()
+    return content.partition(b"\n")[2] if start else content
+
+
 def is_special(path: Path) -> bool:
     """Whether there is a pipe, a socket or a device."""
     try:

@@ -80,6 +80,22 @@ class ReleaseName:
         return f"{self.profile}@{self.version}"
 
 
+class Released:
+    """What has the profile and the version of a release."""
+
+    profile: str
+    version: str
+
+    @property
+    def release(self) -> ReleaseName:
+        return ReleaseName(self.profile, self.version)
+
+    @property
+    def name(self) -> str:
+        """`profile@version`."""
+        return str(self.release)
+
+
 # A profile or a version, wherever it is read; recipe/rules.py is stricter with new ones.
 NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}"
 # What OSTree ignores among refs, and what lies beside a root under its name.

@@ -37,7 +37,7 @@ from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import AllowedSecret, Grants, Hardware
 from imagebuilder.rootkind import RootKind
 from imagebuilder.store.repository import ImageRef, Store
-from imagebuilder.tree import Name, ReleaseName
+from imagebuilder.tree import Name, Released
 
 SLACK = 256 << 20  # bytes
 HINT = "publish or build the image again; imagebuilder releases --verify shows what else is damaged"
@@ -196,7 +196,7 @@ class ImageBuild:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Image:
+class Image(Released):
     """An image, as its manifest describes it.
 
     `epoch` is in seconds since 1970; `slimmed` is what the step `slim` took out, in numbers;
@@ -227,16 +227,6 @@ class Image:
     slimmed: Mapping[str, int] | None = None
     builds: tuple[ImageBuild, ...] | None = None
     proof: ManifestProof | None = None
-
-    @property
-    def release(self) -> ReleaseName:
-        """The release that it is published as."""
-        return ReleaseName(self.profile, self.version)
-
-    @property
-    def name(self) -> str:
-        """`profile@version`."""
-        return str(self.release)
 
     @property
     def cmdline(self) -> str:

@@ -39,7 +39,7 @@ from imagebuilder.nightly.page import (
 )
 from imagebuilder.nightly.types import NIGHTLY_RUN, NightlyRun
 from imagebuilder.report.page import render_page
-from imagebuilder.report.save import find_report, read_end, read_logs, report_folder
+from imagebuilder.report.save import find_report, read_log, read_logs, report_folder
 from imagebuilder.tree import Tree
 
 INDEX = "index.html"
@@ -111,7 +111,7 @@ def save_page(run: NightlyRun, folder: Path, *, running: bool) -> Path:
     logs = {
         number: text
         for number, done in enumerate(run.profiles)
-        if done.log and Path(done.log).is_file() and (text := read_end(Path(done.log)))
+        if done.log and Path(done.log).is_file() and (text := read_log(Path(done.log)))
     }
     boots = {
         number: name

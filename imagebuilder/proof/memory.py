@@ -26,6 +26,7 @@ from imagebuilder.decode import JsonFile
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.families.shipped import Checksum, ShippedFile
 from imagebuilder.files import write_file
+from imagebuilder.folders import drop_others
 from imagebuilder.image.types import Image
 from imagebuilder.proof import facts
 from imagebuilder.proof.code import cuda, hip, level_zero, prove
@@ -144,8 +145,5 @@ def unchanged(known: Mapping[str, V], changed: Collection[str]) -> Mapping[str, 
 
 
 def drop_verified(state: Path, profiles: Collection[str]) -> None:
-    """Remove the files of other profiles, and what a killed writer left."""
-    needed = {verified_file(state, profile).name for profile in profiles}
-    for path in (state / "verified").glob("*"):
-        if path.name not in needed:
-            path.unlink()
+    """Remove the files of other profiles."""
+    drop_others(state / "verified", {verified_file(state, profile) for profile in profiles})

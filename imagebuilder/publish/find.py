@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from imagebuilder.errors import InputError, WorkError, one_line
+from imagebuilder.folders import folders_in
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.files import read_offers, refresh_menu
 from imagebuilder.nodes.references import find_channel_faults, find_offers, find_version
@@ -49,18 +50,11 @@ def find_tree(path: Path) -> Tree:
     return tree
 
 
-def folders(path: Path) -> list[str]:
-    """The names of the folders in a folder, sorted; none if it does not exist."""
-    if not path.is_dir():
-        return []
-    return sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
-
-
 def find_releases(tree: Tree, profile: str = "") -> list[ReleaseName]:
     """Every release of one profile or of all, in the order of publication."""
     top = tree.http / "releases"
-    profiles = [name for name in folders(top) if profile in ("", name)]
-    found = [ReleaseName(name, version) for name in profiles for version in folders(top / name)]
+    profiles = [name for name in folders_in(top) if profile in ("", name)]
+    found = [ReleaseName(name, version) for name in profiles for version in folders_in(top / name)]
     return sorted(found, key=lambda r: (r.profile, tree.published(r), r.version))
 
 

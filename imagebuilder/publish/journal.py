@@ -19,9 +19,9 @@ from pathlib import Path
 
 from imagebuilder.decode import JsonFile, parse_json
 from imagebuilder.errors import InputError
-from imagebuilder.files import plain_file
+from imagebuilder.plain import read_end
 from imagebuilder.publish.space import full_disk
-from imagebuilder.tree import ReleaseName, Tree
+from imagebuilder.tree import Released, Tree
 from imagebuilder.untrusted import fit
 
 PUBLISH, UNPUBLISH, KEEP, UNKEEP = "publish", "unpublish", "keep", "unkeep"
@@ -33,7 +33,7 @@ ASKER = "IMAGEBUILDER_ASKER"  # set by `imagebuilder act`: the person behind a c
 
 
 @dataclass(frozen=True)
-class Event:
+class Event(Released):
     """One line; `channel` and `previous` (the channel's version before) may be empty.
 
     A move to stable has the id of the boot test's `report` that allowed it, or the `reason` to
@@ -50,10 +50,6 @@ class Event:
     sums: str = ""
     time: str = ""
     by: str = ""
-
-    @property
-    def release(self) -> ReleaseName:
-        return ReleaseName(self.profile, self.version)
 
 
 EVENT = JsonFile(Event, 1, "an unreadable line does no harm", unnumbered=True)
@@ -101,15 +97,6 @@ def read_tail(journal: Path, most: int = 0) -> tuple[Event, ...]:
     except FileNotFoundError:
         return ()
     return tuple(e for line in lines if (e := parse_event(line)) is not None)
-
-
-def read_end(path: Path, most: int = 0) -> bytes:
-    """The whole lines in the last `most` bytes of a file, or all of it.  Raises OSError."""
-    with plain_file(path) as stream:
-        start = max(0, os.fstat(stream.fileno()).st_size - most) if most else 0
-        stream.seek(start)
-        content = stream.read()
-    return content.partition(b"\n")[2] if start else content
 
 
 def parse_event(line: bytes) -> Event | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.files import make_folder, move_away, remove_unfinished, sync
-from imagebuilder.folders import matching
+from imagebuilder.folders import folders_in, matching
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.evidence.usage import DAYS, Usage, find_usage, is_since, list_names
 from imagebuilder.nodes.load import load_nodes
@@ -28,7 +28,6 @@ from imagebuilder.publish.find import (
     find_channels,
     find_release,
     find_releases,
-    folders,
 )
 from imagebuilder.publish.journal import KEEP, UNKEEP, UNPUBLISH, Event, append, read_tail
 from imagebuilder.publish.release.packed import drop_unshared, find_shared
@@ -223,7 +222,9 @@ def left_lately(tree: Tree, minutes: float) -> set[ReleaseName]:
 def find_parts(tree: Tree) -> list[ReleaseName]:
     """Every name that has a root or reports, even without a release."""
     tops = (tree.roots, tree.path / "reports")
-    found = {ReleaseName(p, v) for top in tops for p in folders(top) for v in folders(top / p)}
+    found = {
+        ReleaseName(p, v) for top in tops for p in folders_in(top) for v in folders_in(top / p)
+    }
     return sorted({*found, *find_shared(tree)})
 
 

@@ -19,6 +19,7 @@ from typing import cast
 import ruamel.yaml
 
 from imagebuilder.files import make_private, read_plain, write_file
+from imagebuilder.folders import drop_others
 from imagebuilder.recipe import positions
 from imagebuilder.recipe.positions import SHELF, KeyPath, Mark, Parsed, Yaml
 
@@ -73,8 +74,5 @@ def marks_in(rows: Rows) -> Mapping[KeyPath, Mark]:
 
 
 def drop_documents(state: Path, profiles: Collection[str]) -> None:
-    """Remove the files of other profiles, and what a killed writer left."""
-    needed = {parsed_file(state, profile).name for profile in profiles}
-    for path in (state / "parsed").glob("*"):
-        if path.name not in needed:
-            path.unlink()
+    """Remove the files of other profiles."""
+    drop_others(state / "parsed", {parsed_file(state, profile) for profile in profiles})

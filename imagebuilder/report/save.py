@@ -23,7 +23,9 @@ from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.files import make_folder, move_away, move_in, sync_all
+from imagebuilder.folders import folders_in
 from imagebuilder.locks import file_lock, is_locked
+from imagebuilder.plain import read_end
 from imagebuilder.report.types import REPORT, Report
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.untrusted import clean_lines
@@ -78,7 +80,7 @@ def save_report(tree: Tree, report: Report, staged: Path, *, sent: bool = False)
     top = tree.reports(report.release)
     assert staged == top / f"{NEW}{report.id}", "begin_report() made another folder"
     if not sent:
-        report = replace(report, after=tuple(names(top)))
+        report = replace(report, after=tuple(folders_in(top)))
     (staged / FILE).write_text(REPORT.render(report), encoding="utf-8")
     files = [path for path in staged.iterdir() if path.name != LOCK]
     for path in files:
@@ -134,18 +136,10 @@ class FoundReports:
     faults: tuple[Fault, ...] = ()
 
 
-def names(path: Path) -> list[str]:
-    """The sorted names of the folders in a folder, without those that begin with a dot."""
-    try:
-        return sorted(p.name for p in path.iterdir() if p.is_dir() and p.name[0] != ".")
-    except FileNotFoundError:
-        return []
-
-
 def read_reports(top: Path) -> FoundReports:
     reports: list[Report] = []
     faults: list[Fault] = []
-    for name in names(top):
+    for name in folders_in(top):
         try:
             reports.append(load_report(top / name))
         except InputError as error:
@@ -204,7 +198,9 @@ def list_reports(tree: Tree, name: str) -> FoundReports:
     """
     profile, _, version = name.partition("@")
     top = tree.path / "reports"
-    tested = {p: [v for v in names(top / p) if names(top / p / v)] for p in names(top)}
+    tested = {
+        p: [v for v in folders_in(top / p) if folders_in(top / p / v)] for p in folders_in(top)
+    }
     versions = tested.get(profile, [])
     fitting = [v for v in versions if v == version] or [v for v in versions if version in v]
     if not fitting or (version and len(fitting) > 1):
@@ -251,18 +247,13 @@ def read_logs(folder: Path) -> dict[str, str]:
 
     Leaves out unreadable logs, and does not follow links.
     """
-    found = {path.name: read_end(path) for path in sorted(folder.glob("*.log"))}
+    found = {path.name: read_log(path) for path in sorted(folder.glob("*.log"))}
     return {name: text for name, text in found.items() if text is not None}
 
 
-def read_end(path: Path) -> str | None:
+def read_log(path: Path) -> str | None:
     """The end of a log without control characters; None if unreadable or a link."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return clean_lines(read_end(path, LOG_BYTES, follow=False).decode(errors="replace"))
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as stream:
-        size = os.fstat(descriptor).st_size
-        stream.seek(max(0, size - LOG_BYTES))
-        text = stream.read().decode(errors="replace")
-    return clean_lines(text if size <= LOG_BYTES else text.partition("\n")[2])

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pydantic import ConfigDict
 
 from imagebuilder.decode import Amount, JsonFile, Seconds, UtcTime
-from imagebuilder.tree import Name, ReleaseName
+from imagebuilder.tree import Name, Released
 
 CPU = "cpu"
 
@@ -164,7 +164,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Released):
     """One run of `imagebuilder test`.
 
     `id` is unique among the reports of its release and sorts by time.  `digests` are of the bytes
@@ -195,15 +195,6 @@ class Report:
     machine: str = ""
     after: tuple[str, ...] = ()
     __pydantic_config__ = ConfigDict(extra="forbid")  # the gate depends on it
-
-    @property
-    def release(self) -> ReleaseName:
-        return ReleaseName(self.profile, self.version)
-
-    @property
-    def name(self) -> str:
-        """`profile@version`."""
-        return str(self.release)
 
     @property
     def complete(self) -> bool:

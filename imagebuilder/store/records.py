@@ -13,6 +13,7 @@ from pathlib import Path
 
 from imagebuilder.decode import decode_box, find_object, read_object
 from imagebuilder.files import make_folder, read_plain, write_file
+from imagebuilder.folders import drop_others
 
 # The layers of a build that did not end stay so long.
 UNFINISHED_DAYS = 30
@@ -55,14 +56,8 @@ def find_record(state: Path, digest: str) -> Record | None:
 
 
 def drop_records(state: Path, layers: Collection[str]) -> None:
-    """Remove all records but those of `layers`, also what a killed writer left.
-
-    Nobody may build meanwhile.
-    """
-    needed = {record_file(state, digest).name for digest in layers}
-    for path in (state / "layers").glob("*"):
-        if path.name not in needed:
-            path.unlink()
+    """Remove all records but those of `layers`.  Nobody may build meanwhile."""
+    drop_others(state / "layers", {record_file(state, digest) for digest in layers})
 
 
 @contextmanager

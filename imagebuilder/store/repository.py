@@ -38,7 +38,7 @@ from imagebuilder.store.objects import read_commit, read_folder
 from imagebuilder.store.plain import check_objects, check_top
 from imagebuilder.store.upper import Changes, remove, stage
 from imagebuilder.store.workplace import new_id, workplace
-from imagebuilder.tree import ReleaseName
+from imagebuilder.tree import Released
 
 # What a repository is not one without (ostree-repo(5)).
 CONFIG, FOLDERS = "config", ("tmp", "refs/heads", "objects")
@@ -52,21 +52,12 @@ OPENS_MANY = frozenset(("checkout", "commit", "ls", "pull-local", "show"))
 
 
 @dataclass(frozen=True)
-class ImageRef:
+class ImageRef(Released):
     """An image in the store: `profile@version` and its commit."""
 
     profile: str
     version: str
     commit: str
-
-    @property
-    def release(self) -> ReleaseName:
-        """The release that it is published as."""
-        return ReleaseName(self.profile, self.version)
-
-    @property
-    def name(self) -> str:
-        return str(self.release)
 
     @property
     def ref(self) -> str:

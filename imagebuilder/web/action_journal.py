@@ -23,7 +23,8 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import is_disk_full, make_folder
 from imagebuilder.locks import is_locked, take_lock
-from imagebuilder.publish.journal import append_line, read_end
+from imagebuilder.plain import read_end
+from imagebuilder.publish.journal import append_line
 from imagebuilder.publish.space import full_disk
 from imagebuilder.tree import Tree
 

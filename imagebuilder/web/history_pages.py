@@ -20,11 +20,12 @@ from imagebuilder.fleet.rollout.show import (
     stages_of,
 )
 from imagebuilder.fleet.rollout.types import LiveRollout, Rollout, RolloutStage
+from imagebuilder.folders import folders_in
 from imagebuilder.nightly.history import ID, find_ids, find_records, month_of
 from imagebuilder.nightly.page import month_page_of, quiet_runs, state, tiles, tone
 from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.report.page import Tile, render_page
-from imagebuilder.report.save import load_report, names, read_logs, read_reports
+from imagebuilder.report.save import load_report, read_logs, read_reports
 from imagebuilder.report.types import Report
 from imagebuilder.report.words import headline
 from imagebuilder.web.api import AbsentError, find_listed
@@ -206,7 +207,7 @@ def report_page(site: WebSite, request: Request) -> bytes:
     """The page of a boot test, as `report --html` writes it.  Raises AbsentError."""
     top = site.tree.reports(find_listed(site, request).release)
     name = request.path_params["id"]
-    if name not in names(top):
+    if name not in folders_in(top):
         raise AbsentError(f"no boot test {name!r} of this release")
     try:
         report = load_report(top / name)

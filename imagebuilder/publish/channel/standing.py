@@ -18,8 +18,8 @@ from imagebuilder.decode import read_object, reading
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.errors import InputError
 from imagebuilder.files import write_file
+from imagebuilder.folders import folders_in
 from imagebuilder.image.types import find_image
-from imagebuilder.publish.find import folders
 from imagebuilder.publish.release.content import identify, release_digests
 from imagebuilder.report.save import FILE, read_reports
 from imagebuilder.report.standing import Standing, State, find_standing
@@ -45,7 +45,7 @@ def judge(tree: Tree, release: ReleaseName, reports: Sequence[Report]) -> Standi
 def release_standing(tree: Tree, release: ReleaseName) -> Standing:
     """The standing of a release without its verdict, from the cache if possible."""
     top = tree.reports(release)
-    if not (names := folders(top)):
+    if not (names := folders_in(top)):
         return judge(tree, release, ())
     seen = digest_of({
         "format": [MEMO_FORMAT, REPORT.schema],

@@ -19,10 +19,9 @@ from pathlib import Path
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError
 from imagebuilder.files import exchange, make_folder, move_away, move_in, sync_filesystem
-from imagebuilder.folders import date_last
+from imagebuilder.folders import date_last, folders_in
 from imagebuilder.image.types import Image, load_image
 from imagebuilder.lock.storage import check_free
-from imagebuilder.publish.find import folders
 from imagebuilder.publish.journal import PUBLISH, Event, append
 from imagebuilder.publish.release.content import (
     SQUASHFS,
@@ -139,7 +138,7 @@ def move_release_in(tree: Tree, release: ReleaseName, work: Path) -> None:
             tree.shared_squashfs(release).unlink(missing_ok=True)
             move_away(root, work / "root")
         raise
-    date_last(place, (place.with_name(name) for name in folders(place.parent)))
+    date_last(place, (place.with_name(name) for name in folders_in(place.parent)))
 
 
 def check_space(image: Image, tree: Tree) -> None:

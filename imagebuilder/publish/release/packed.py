@@ -15,10 +15,10 @@ from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.files import link_in
+from imagebuilder.folders import folders_in
 from imagebuilder.image.formats import check_packer, pack_root
 from imagebuilder.image.types import Image
 from imagebuilder.nodes.evidence.usage import known_nodes
-from imagebuilder.publish.find import folders
 from imagebuilder.publish.release.content import SQUASHFS, is_shared
 from imagebuilder.rootkind import FORMAT_OF, Format, name_of
 from imagebuilder.store.workplace import new_id, workplace
@@ -73,7 +73,7 @@ def find_shared(tree: Tree) -> list[ReleaseName]:
     """The releases that have a squashfs below roots/, even if the release is gone."""
     return [
         ReleaseName(profile, path.name.removesuffix(SHARED))
-        for profile in folders(tree.roots)
+        for profile in folders_in(tree.roots)
         for path in sorted((tree.roots / profile).glob(f"[!.]*{SHARED}"))
         if path.is_file()
     ]

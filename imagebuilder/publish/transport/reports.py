@@ -21,12 +21,12 @@ from pydantic import AfterValidator
 
 from imagebuilder.decode import FEW_VALUES, MAX_BYTES, decode_box, parse_object
 from imagebuilder.errors import InputError
+from imagebuilder.folders import folders_in
 from imagebuilder.publish.channel.standing import judge
 from imagebuilder.publish.find import changing, find_release
 from imagebuilder.report.save import (
     begin_report,
     find_reports,
-    names,
     read_logs,
     report_folder,
     save_report,
@@ -75,7 +75,7 @@ def list_ids(tree: Tree, release: ReleaseName) -> tuple[str, ...] | None:
     """The ids of a tree's reports of a release; None if it does not have the release."""
     if not tree.release(release).is_dir():
         return None
-    return tuple(names(tree.reports(release)))
+    return tuple(folders_in(tree.reports(release)))
 
 
 def find_carried(tree: Tree, release: ReleaseName, known: Collection[str]) -> list[Report]:
@@ -141,7 +141,7 @@ def find_objection(
         return f"its logs are longer than {MOST_LOGS >> 20} MiB"
     if unknown := {trial.root for trial in report.trials} - set(KINDS):
         return f"there is no root of the kind {min(unknown)!r}"
-    if len(names(tree.reports(release))) >= MOST_REPORTS:
+    if len(folders_in(tree.reports(release))) >= MOST_REPORTS:
         return f"this tree has {MOST_REPORTS} reports of the release"
     if (report.profile, report.version) != (release.profile, release.version):
         return f"it is about {report.name!r}"
