@@ -15,7 +15,6 @@ import resource
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from imagebuilder.errors import ImagebuilderError, WorkError
@@ -33,14 +32,6 @@ CPU_SECONDS = 30 * 60  # of all threads together; proofs take seconds, of large 
 END_SECONDS = 3
 MADE = "a file of the image was probably made to hold it up"
 PR_SET_PDEATHSIG = 1  # prctl(2)
-
-
-@dataclass(frozen=True)
-class SentApart:
-    """News of the work, or at last what it returned."""
-
-    value: object
-    last: bool
 
 
 def run_apart(
@@ -77,9 +68,10 @@ def run_apart(
                 said = reading.recv()
                 if isinstance(said, BaseException):
                     raise said
-                if said.last:
-                    return cast("Result", said.value)
-                on_news(said.value)
+                news, last = said
+                if last:
+                    return cast("Result", news)
+                on_news(news)
         except EOFError:
             process.join()
             raise ended(name, process.exitcode or 0, cpu_seconds) from None
@@ -113,7 +105,6 @@ def carry_out(
     cpu_seconds: int,
     memory: int,
 ) -> None:
-    """The forked process."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != us:
         return
@@ -132,8 +123,8 @@ def carry_out(
     # Whoever waits may be gone.
     with suppress(BrokenPipeError):
         try:
-            result = work(lambda news: writing.send(SentApart(news, last=False)))
-            writing.send(SentApart(result, last=True))
+            result = work(lambda news: writing.send((news, False)))
+            writing.send((result, True))
         except BrokenPipeError:
             raise
         except (ImagebuilderError, OSError) as error:

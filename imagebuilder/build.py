@@ -201,7 +201,6 @@ def raise_first(pending: list[Future[None]]) -> None:
 def make_workspace(
     site: Site, planned: PlannedStep, number: int, below: tuple[str, ...], log: Path
 ) -> StepWorkspace:
-    """The world of one step of the plan."""
     return StepWorkspace(
         work=site.work,
         lower=below,

@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -29,7 +29,7 @@ from pydantic import (
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import ImagebuilderError, InputError
-from imagebuilder.files import plain_file
+from imagebuilder.files import make_folder, plain_file, write_file
 
 T = TypeVar("T")
 # A field that is kept as it is; whoever it belongs to knows its shape.
@@ -235,6 +235,13 @@ def find_object(path: Path) -> dict[str, Json] | None:
         return None
 
 
+def keep_object(path: Path, value: Mapping[str, object]) -> None:
+    """Write a file that only saves time, for find_object(); a failure is ignored."""
+    with suppress(OSError):
+        make_folder(path.parent)
+        write_file(path, json.dumps(value).encode())
+
+
 @cache
 def find_adapter(kind: Hashable) -> TypeAdapter[object]:
     """The validator of a type; making one is slow."""
@@ -291,7 +298,6 @@ class JsonFile(Generic[T]):
         return {"schema": self.schema, **self.derive(box), **encode_box(box, nulls=nulls)}
 
     def render(self, box: T) -> str:
-        """The text of a file."""
         value = self.encode(box)
         return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -299,6 +305,13 @@ class JsonFile(Generic[T]):
         """The box in a file.  Raises InputError."""
         content, where = read_or_say(path, self.hint), os.fspath(path)
         return self.decode(parse_json(content, where, hint=self.hint), where)
+
+    def find_line(self, line: bytes) -> T | None:
+        """The box in a line of a journal; None for a damaged line."""
+        try:
+            return self.decode(parse_json(line, "journal"), "journal")
+        except InputError:
+            return None
 
     def derive(self, box: T) -> dict[str, Json]:
         return {name: getattr(box, name) for name in self.derived}

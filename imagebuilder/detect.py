@@ -226,16 +226,14 @@ def try_recipe(text: str, settings: Settings) -> tuple[Fault, ...]:
             if (settings.project / folder).is_dir():
                 (work / folder).symlink_to(settings.project / folder)
         keyed = f"  ssh_authorized_keys: [{json.dumps(TRIAL_KEY)}]\n"
-        (work / "recipes/detected.yaml").write_text(with_vars(text, keyed))
+        (work / "recipes/detected.yaml").write_text(
+            f"{text}{keyed}" if "\nvars:\n" in text else f"{text}vars:\n{keyed}"
+        )
         try:
             load_recipe("detected", replace(settings, project=work))
         except InputError as error:
             return error.faults
     return ()
-
-
-def with_vars(text: str, more: str) -> str:
-    return f"{text}{more}" if "\nvars:\n" in text else f"{text}vars:\n{more}"
 
 
 def write_recipe(name: str, text: str, settings: Settings) -> Path:

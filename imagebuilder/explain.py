@@ -143,7 +143,6 @@ def find_trace(
 
 
 def explain(view: NodeView, trace: NodeTrace, node: Node) -> Explanation:
-    """The explanation that follows from the view and the trace."""
     what, hint, stage = find_reason(view, trace, node)
     if "dnsmasq" in trace.unread and stage == Stage.FIRMWARE:
         stage, what = "", "the progress of its boot is unknown"
@@ -253,7 +252,6 @@ def about(node: Node, watch: Watch, requests: Sequence[str], nginx: Sequence[str
 
 
 def read_logs(tree: Tree) -> DaemonLines:
-    """The last lines of each daemon's log."""
     return {daemon: read_log(tree, daemon) for daemon in DAEMONS}
 
 

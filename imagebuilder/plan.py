@@ -41,8 +41,6 @@ from imagebuilder.steps.step import Step
 
 
 class Action(StrEnum):
-    """What happens to a step."""
-
     BUILD = "BUILD"
     REUSE = "REUSE"
 
@@ -258,7 +256,6 @@ def packages_of(base: Base, packages: tuple[LockedPackage, ...], epoch: int) -> 
 
 
 def bootstrap_step(base: Base, layer: LockedLayer) -> BootstrapStep:
-    """The first layer of an image."""
     first = packages_of(base, layer.packages, layer.epoch)
     return BootstrapStep(family_of(base), first, base.name, base.engine, epoch=layer.epoch)
 

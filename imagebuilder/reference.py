@@ -158,7 +158,6 @@ def inner_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def parts_of(annotation: object) -> list[object]:
-    """Every type an annotation is composed of."""
     args = get_args(annotation)
     if get_origin(annotation) is Literal or not args:
         return [annotation]

@@ -57,7 +57,6 @@ class Settings:
         return {path.stem: path for path in self._find("recipes/bases/*.yaml")}
 
     def find_overlays(self) -> dict[str, Path]:
-        """The folder of every overlay, by name."""
         return {path.parent.name: path.parent for path in self._find("overlays/*/overlay.yaml")}
 
     def find_hardware(self) -> list[Path]:

@@ -103,7 +103,6 @@ class Initrd:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """dracut's modules."""
         return self["modules"]
 
     @property

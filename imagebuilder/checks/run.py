@@ -61,7 +61,8 @@ def run_tree_checks(
     """
     place = make_place(work, STATIC)
     (place / "root").symlink_to(root.absolute())
-    sandbox = Sandbox(place, ("root",), "changes", epoch, binds_for(facts))
+    binds = tuple(Bind(path, INSIDE / path.name) for path in facts.boot_files)  # not in the root
+    sandbox = Sandbox(place, ("root",), "changes", epoch, binds)
     with staying(sandbox, place / "sandbox.log") as inside:
         prefix = tuple(os.fspath(word) for word in inside.words([]))
         reach = Reach(STATIC, prefix, dict(inside.environment))
@@ -107,11 +108,6 @@ def make_place(work: Path, kind: str) -> Path:
     """A new folder below `work` for one run."""
     work.mkdir(parents=True, exist_ok=True)
     return Path(mkdtemp(prefix=f"checks-{kind}-", dir=work.absolute()))
-
-
-def binds_for(facts: Facts) -> tuple[Bind, ...]:
-    """Binds for what iPXE fetches, which is not in the root."""
-    return tuple(Bind(path, INSIDE / path.name) for path in facts.boot_files)
 
 
 class NothingSelectedError(InputError):

@@ -192,7 +192,6 @@ def examine_probe(subject: str, argv: tuple[str, ...], fix: str) -> HostFinding:
 
 
 def examine_sandbox(state: Path, path: str, *, is_root: bool) -> HostFinding:
-    """Whether a sandbox starts with all its isolation."""
     if not is_root:
         return HostFinding("sandbox", Severity.OK, "not tested: this needs root")
     if not (is_present("unshare", path) and is_present("setpriv", path)):

@@ -100,7 +100,6 @@ def examine_interface(tree: Tree, name: str) -> tuple[HostFinding, ...]:
 
 
 def problem(subject: str, fault: Fault) -> HostFinding:
-    """A fault as a finding."""
     return HostFinding(subject, Severity.PROBLEM, f"{fault.where}: {fault.what}", fault.hint)
 
 

@@ -53,7 +53,7 @@ def answer(tree: Tree, settings: Settings, names: Sequence[str], ui: Ui) -> Drif
     """
     nodes = load_nodes(tree)
     note_reports(tree, nodes)
-    chosen = choose(tree, settings, nodes, names)
+    chosen, profiles = choose(tree, settings, nodes, names)
     evidence = read_evidence(tree, nodes)
     for doubt in evidence.doubts:
         ui.warn(str(doubt))
@@ -66,28 +66,23 @@ def answer(tree: Tree, settings: Settings, names: Sequence[str], ui: Ui) -> Drif
             f"{list_names(strangers)}"
         )
     return DriftAnswer(
-        nodes=tuple(drift_of_nodes(tree, nodes, chosen.nodes)),
-        profiles=tuple(drift_of_profile(tree, settings, profile) for profile in chosen.profiles),
+        nodes=tuple(drift_of_nodes(tree, nodes, chosen)),
+        profiles=tuple(drift_of_profile(tree, settings, profile) for profile in profiles),
         strangers=strangers,
     )
 
 
-@dataclass(frozen=True)
-class DriftChoice:
-    """Nodes in the order of nodes.yaml, and profiles by name."""
-
-    nodes: tuple[Node, ...]
-    profiles: tuple[str, ...]
-
-
-def choose(tree: Tree, settings: Settings, nodes: Nodes, names: Sequence[str]) -> DriftChoice:
+def choose(
+    tree: Tree, settings: Settings, nodes: Nodes, names: Sequence[str]
+) -> tuple[tuple[Node, ...], tuple[str, ...]]:
     """The nodes and profiles in `names`, a profile with its nodes; everything without names.
 
-    Raises InputError for every name that is neither.
+    Nodes are in the order of nodes.yaml, profiles by name.  Raises InputError for every name that
+    is neither.
     """
     published = find_profiles(tree)
     if not names:
-        return DriftChoice(nodes.nodes, published)
+        return nodes.nodes, published
     built = Store(settings.state / "store").images()
     profiles = {*published, *settings.find_recipes(), *(image.profile for image in built)}
     profiles |= {node.profile for node in nodes.nodes}
@@ -97,7 +92,7 @@ def choose(tree: Tree, settings: Settings, nodes: Nodes, names: Sequence[str]) -
             Fault("", f"no node or profile named {quote(name)}", hint_for(name, known))
             for name in wrong
         )
-    return DriftChoice(
+    return (
         tuple(node for node in nodes.nodes if {node.name, node.profile} & {*names}),
         tuple(sorted(profiles & {*names})),
     )

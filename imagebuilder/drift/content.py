@@ -25,7 +25,6 @@ def release_content(tree: Tree, release: ReleaseName) -> BootContent | None:
 
 
 def image_content(store: Store, ref: ImageRef) -> BootContent | None:
-    """The content of an image; None if it is damaged."""
     try:
         image = read_image(store, ref)
     except (InputError, WorkError):

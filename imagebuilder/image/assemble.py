@@ -15,7 +15,7 @@ from imagebuilder.bootfiles import EARLY, INITRD, KERNEL, check_made, read_relea
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
 from imagebuilder.families.registry import family_of
-from imagebuilder.image.make import LayerSize, make_image
+from imagebuilder.image.make import make_image
 from imagebuilder.image.proof import Proof
 from imagebuilder.image.sbom import SbomSubject, render_sbom
 from imagebuilder.image.types import BootFile, Image, ImageKernel, encode_image
@@ -61,7 +61,7 @@ def draft_image(
         plan,
         root=commit_of(store, plan.root),
         kernel=kernel,
-        sizes={digest: LayerSize(r.size, r.files) for digest, r in records.items()},
+        records=records,
         installed=facts.get("installed", {}),
         slimmed=facts.get("slimmed", {}),
     )

@@ -35,18 +35,12 @@ class PackageChanges:
 
 
 @dataclass(frozen=True)
-class Single:
-    change: Change
-    told: str
-
-
-@dataclass(frozen=True)
 class FileDiff:
-    """All that differs: in numbers, by package, and one by one."""
+    """All that differs: in numbers, by package, and one by one with how it differs, in words."""
 
     total: PackageChanges
     groups: tuple[PackageChanges, ...]
-    singles: tuple[Single, ...]
+    singles: tuple[tuple[Change, str], ...]
 
 
 def diff_files(
@@ -60,12 +54,12 @@ def diff_files(
     changes = [c for c in compare_roots(old, new) if not glob or fnmatchcase(c.path, glob)]
     wanted = {name.partition(":")[0] for name in packages} if not glob else set()
     grouped: dict[str, list[Change]] = {}
-    singles: list[Single] = []
+    singles: list[tuple[Change, str]] = []
     for change in changes:
         if change.package in wanted:
             grouped.setdefault(change.package, []).append(change)
         else:
-            singles.append(Single(change, tell(change, old, new)))
+            singles.append((change, tell(change, old, new)))
     groups = tuple(count(name, grouped[name]) for name in sorted(grouped))
     return FileDiff(count("", changes), groups, tuple(singles))
 
@@ -91,7 +85,7 @@ def render_files(found: FileDiff) -> str:
         rows = [(g.package, g.render(), format_growth(g.growth)) for g in found.groups]
         lines.append(table(rows, ("files of", "", "size")))
     shown = found.singles[:MOST]
-    rows = [(s.change.how, path_of(s.change), s.told) for s in shown]
+    rows = [(change.how, path_of(change), told) for change, told in shown]
     lines += [table(rows)] if rows else []
     if len(found.singles) > MOST:
         lines.append(f"{len(found.singles) - MOST} more; --path GLOB picks some, --json has all")
@@ -110,14 +104,14 @@ def files_json(found: FileDiff) -> Mapping[str, Json]:
         "packages": [{"name": g.package, **group_json(g)} for g in found.groups],
         "files": [
             {
-                "path": s.change.path,
-                "how": s.change.how,
-                "told": s.told,
-                "package": s.change.package or None,
-                "old": file_json(s.change.old),
-                "new": file_json(s.change.new),
+                "path": change.path,
+                "how": change.how,
+                "told": told,
+                "package": change.package or None,
+                "old": file_json(change.old),
+                "new": file_json(change.new),
             }
-            for s in found.singles
+            for change, told in found.singles
         ],
     }
 

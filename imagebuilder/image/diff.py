@@ -82,7 +82,6 @@ def from_security(image: Image) -> frozenset[str]:
 
 
 def versions(image: Image) -> dict[str, str]:
-    """Version by `package:architecture`."""
     return {package.key: package.version for package in image.packages}
 
 

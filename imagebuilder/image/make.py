@@ -8,7 +8,7 @@ of one build only (host, times, tools) is in `build.json` beside it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import fields
 
 from imagebuilder.image.types import (
     BuildPackage,
@@ -28,17 +28,9 @@ from imagebuilder.lock.types import Lock, LockedBuild
 from imagebuilder.plan import Plan
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.slim.types import REPLACED
+from imagebuilder.store.records import Record
 
-
-@dataclass(frozen=True)
-class LayerSize:
-    """How much a layer added: bytes and files of its upper."""
-
-    size: int
-    files: int
-
-
-NOTHING = LayerSize(0, 0)
+NOTHING = Record("", size=0, files=0, seconds=0.0)
 
 
 def make_image(
@@ -48,13 +40,13 @@ def make_image(
     *,
     root: str,
     kernel: ImageKernel,
-    sizes: Mapping[str, LayerSize],
+    records: Mapping[str, Record],
     installed: Mapping[str, int],
     slimmed: Mapping[str, int],
 ) -> Image:
     """The image `plan` leads to, without its proof.
 
-    `root` is the commit of the root, `sizes` goes by layer digest, `installed` is bytes by
+    `root` is the commit of the root, `records` go by layer digest, `installed` is bytes by
     `package:architecture`, `slimmed` what imagebuilder.slim says it took out.
     """
     base = recipe.base
@@ -74,10 +66,10 @@ def make_image(
         allow_secret=recipe.allow_secret,
         expectations=recipe.expectations,
         boot=ImageBoot(recipe.boot.root, plan.cmdline),
-        root=ImageRoot(root, plan.root.digest, total(plan, sizes, slimmed)),
+        root=ImageRoot(root, plan.root.digest, total(plan, records, slimmed)),
         kernel=kernel,
         sources=list_sources(lock),
-        layers=list_layers(plan, sizes),
+        layers=list_layers(plan, records),
         slimmed=slimmed,
         packages=list_packages(lock, installed),
         builds=tuple(
@@ -94,23 +86,12 @@ def make_image(
 
 def list_sources(lock: Lock) -> tuple[ImageSource, ...]:
     """Where packages came from, and what those suites said of themselves."""
-    return tuple(
-        ImageSource(
-            id=source.id,
-            suite=source.suite,
-            components=source.components,
-            date=source.date,
-            release_sha256=source.release_sha256,
-            snapshot=source.snapshot,
-            expired_because=source.expired_because,
-            instead=source.instead,
-        )
-        for source in lock.sources
-    )
+    names = [field.name for field in fields(ImageSource)]
+    return tuple(ImageSource(*(getattr(each, n) for n in names)) for each in lock.sources)
 
 
-def list_layers(plan: Plan, sizes: Mapping[str, LayerSize]) -> tuple[ImageLayer, ...]:
-    measured = ((planned, sizes.get(planned.digest, NOTHING)) for planned in plan.steps)
+def list_layers(plan: Plan, records: Mapping[str, Record]) -> tuple[ImageLayer, ...]:
+    measured = ((planned, records.get(planned.digest, NOTHING)) for planned in plan.steps)
     return tuple(
         ImageLayer(
             planned.step.title, planned.digest, planned.step.inputs(), found.size, found.files
@@ -120,7 +101,6 @@ def list_layers(plan: Plan, sizes: Mapping[str, LayerSize]) -> tuple[ImageLayer,
 
 
 def list_packages(lock: Lock, installed: Mapping[str, int]) -> tuple[ImagePackage, ...]:
-    """Every package, in layer order."""
     return tuple(
         ImagePackage(
             name=package.name,
@@ -153,9 +133,9 @@ def make_build(build: LockedBuild, layer: str) -> ImageBuild:
     )
 
 
-def total(plan: Plan, sizes: Mapping[str, LayerSize], slimmed: Mapping[str, int]) -> int:
+def total(plan: Plan, records: Mapping[str, Record], slimmed: Mapping[str, int]) -> int:
     """Bytes of all layers of the root, less what was slimmed; other files that a layer replaces
     or removes count still, so it is an upper bound.
     """
-    made = sum(sizes.get(p.digest, NOTHING).size for p in plan.steps if not p.step.leaf)
+    made = sum(records.get(p.digest, NOTHING).size for p in plan.steps if not p.step.leaf)
     return made - slimmed.get(REPLACED, 0)

@@ -104,7 +104,6 @@ class Proof:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed."""
         return not self.faults
 
     @property

@@ -90,7 +90,6 @@ class ImageKernel:
 
     @property
     def files(self) -> dict[str, BootFile]:
-        """Every file by its name, in the order of BOOT_FILES."""
         files = zip(BOOT_FILES, (self.vmlinuz, self.early, self.initrd), strict=True)
         return {name: file for name, file in files if file is not None}
 
@@ -266,7 +265,6 @@ class Image(Released):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Every group that an overlay declares."""
         return tuple(sorted({name for one in self.declared for name in one.groups}))
 
     @property

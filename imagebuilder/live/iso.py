@@ -150,5 +150,4 @@ def find_debian_live(path: Path, size: int, title: str, listed: Sequence[str]) -
 
 
 def first(listed: Sequence[str], names: Sequence[str]) -> str:
-    """The first of `names` that is in the ISO, or ""."""
     return next((name for name in names if name in listed), "")

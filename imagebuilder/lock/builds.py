@@ -7,8 +7,6 @@ of is locked like the root itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.types import (
     Lock,
@@ -79,7 +77,6 @@ def source_files(build: LockedBuild) -> tuple[LockedPackage, ...]:
 
 
 def files_of(package: LockedSourcePackage) -> tuple[LockedPackage, ...]:
-    """The files of one source package, in the lock's order."""
     return tuple(
         LockedPackage(
             name=package.name,
@@ -97,21 +94,3 @@ def files_of(package: LockedSourcePackage) -> tuple[LockedPackage, ...]:
 def environments(layer: LockedLayer) -> tuple[LockedPython, ...]:
     """Every Python environment of a layer: the root's, and those of its builds."""
     return (*layer.python, *(build.python for build in layer.builds if build.python))
-
-
-def build_differences(overlay: Overlay, layer: LockedLayer) -> Iterator[str]:
-    """How an overlay's builds differ from its locked layer, in words."""
-    owner = f"overlay {overlay.name}"
-    now = {build.name: build for build in overlay.builds}
-    then = {build.name: build for build in layer.builds}
-    for name in now.keys() - then.keys():
-        yield f"build {name} was added to {owner}"
-    for name in then.keys() - now.keys():
-        yield f"build {name} was removed from {owner}"
-    for name in now.keys() & then.keys():
-        build, locked = now[name], then[name]
-        requested = (build.packages, build.source_packages)
-        wheels = build.python.digest if build.python else ""
-        locked_wheels = locked.python.requirements if locked.python else ""
-        if (*requested, wheels) != (locked.requested, locked.requested_sources, locked_wheels):
-            yield f"the inputs of build {name} of {owner} changed"

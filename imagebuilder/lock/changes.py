@@ -95,7 +95,6 @@ def versions_of(lock: Lock) -> dict[str, str]:
 
 
 def everything(lock: Lock) -> Iterator[tuple[str, str]]:
-    """Name and version of everything that is locked."""
     yield from ((package.name, package.version) for package in every_package(lock))
     for layer in lock.layers:
         yield from ((w.name, w.version) for env in environments(layer) for w in env.wheels)

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from imagebuilder.digest import Json, digest_of
-from imagebuilder.lock.builds import build_differences
 from imagebuilder.lock.types import Lock, LockedLayer
 from imagebuilder.recipe.types import Overlay, Recipe, Source
 
@@ -39,10 +38,8 @@ def source_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
         for suite in source.suites
     }
     then = {(source.id, source.suite): source.asked for source in lock.sources}
-    for source, suite in now.keys() - then.keys():
-        yield f"source {source} ({suite}) was added"
-    for source, suite in then.keys() - now.keys():
-        yield f"source {source} ({suite}) was removed"
+    after, before = ([f"{source} ({suite})" for source, suite in side] for side in (now, then))
+    yield from list_differences(after, before, "source")
     changed = {key[0] for key in now.keys() & then.keys() if now[key] != then[key]}
     for source in sorted(changed):
         yield f"source {source} changed (address, suites, components, key, pins or snapshot)"
@@ -68,12 +65,7 @@ def digest_of_source(source: Source) -> str:
 def overlay_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
     now = [overlay.name for overlay in recipe.overlays]
     then = [layer.overlay for layer in lock.layers if layer.overlay]
-    for name in now:
-        if name not in then:
-            yield f"overlay {name} was added"
-    for name in then:
-        if name not in now:
-            yield f"overlay {name} was removed"
+    yield from list_differences(now, then, "overlay")
     if [name for name in now if name in then] != [name for name in then if name in now]:
         yield f"the overlays are now in the order {', '.join(now)}"
     for overlay in recipe.overlays:
@@ -86,7 +78,7 @@ def layer_differences(overlay: Overlay, layer: LockedLayer) -> Iterator[str]:
     yield from list_differences(overlay.packages, layer.requested, "package", owner)
     now = {env.path: (env.digest, env.interpreter) for env in overlay.python}
     then = {env.path: (env.requirements, env.interpreter) for env in layer.python}
-    yield from list_differences(tuple(now), tuple(then), "python environment", owner)
+    yield from list_differences(now, then, "python environment", owner)
     for path in now:
         if path in then and now[path] != then[path]:
             part = "requirements" if now[path][0] != then[path][0] else "interpreter"
@@ -94,12 +86,28 @@ def layer_differences(overlay: Overlay, layer: LockedLayer) -> Iterator[str]:
     yield from build_differences(overlay, layer)
 
 
+def build_differences(overlay: Overlay, layer: LockedLayer) -> Iterator[str]:
+    """How an overlay's builds differ from its locked layer, in words."""
+    owner = f"overlay {overlay.name}"
+    now = {build.name: build for build in overlay.builds}
+    then = {build.name: build for build in layer.builds}
+    yield from list_differences(now, then, "build", owner)
+    for name in now.keys() & then.keys():
+        build, locked = now[name], then[name]
+        requested = (build.packages, build.source_packages)
+        wheels = build.python.digest if build.python else ""
+        locked_wheels = locked.python.requirements if locked.python else ""
+        if (*requested, wheels) != (locked.requested, locked.requested_sources, locked_wheels):
+            yield f"the inputs of build {name} of {owner} changed"
+
+
 def list_differences(
-    now: Sequence[str], then: Sequence[str], thing: str, owner: str
+    now: Iterable[str], then: Iterable[str], thing: str, owner: str = ""
 ) -> Iterator[str]:
-    for name in dict.fromkeys(now):
-        if name not in then:
-            yield f"{thing} {name} was added to {owner}"
-    for name in dict.fromkeys(then):
-        if name not in now:
-            yield f"{thing} {name} was removed from {owner}"
+    after, before = dict.fromkeys(now), dict.fromkeys(then)
+    for name in after:
+        if name not in before:
+            yield f"{thing} {name} was added" + (f" to {owner}" if owner else "")
+    for name in before:
+        if name not in after:
+            yield f"{thing} {name} was removed" + (f" from {owner}" if owner else "")

@@ -166,7 +166,6 @@ class Lock:
 
     @property
     def packages(self) -> tuple[LockedPackage, ...]:
-        """Every package, in layer order."""
         return tuple(p for layer in self.layers for p in layer.packages)
 
     def layer(self, overlay: str) -> LockedLayer:

@@ -67,16 +67,14 @@ class Pool:
         Raises WorkError for a missing or wrong file that cannot be fetched, and what fetch()
         raises.
         """
-        wrong = [f for f in files if not self._is_verified(f)]
+        known = self._fetched
+        wrong = [f for f in files if f.sha256 not in known and not self._reading(f).result()]
         if wrong and self._refetch is None:
             raise self._error(wrong[0])
         if wrong and self._refetch is not None:
             self._refetch(wrong)
             self._fetched |= {file.sha256 for file in wrong}
         return [self.path(file) for file in files]
-
-    def _is_verified(self, file: Locked) -> bool:
-        return file.sha256 in self._fetched or self._reading(file).result()
 
     def _reading(self, file: Locked) -> Future[bool]:
         if file.sha256 not in self._read:
@@ -96,5 +94,4 @@ class Pool:
 
 
 def name_of(file: Locked) -> str:
-    """The name of a file in messages."""
     return file.filename if isinstance(file, LockedWheel) else file.nevra

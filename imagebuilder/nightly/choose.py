@@ -12,19 +12,15 @@ was made from.  Newer ones that changed no package of it are in STATE/nightly/se
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from imagebuilder.decode import find_object
+from imagebuilder.decode import find_object, keep_object
 from imagebuilder.digest import digest_of_bytes
-from imagebuilder.files import write_file
 from imagebuilder.lock.changes import PackageChange, find_changes
 from imagebuilder.lock.file import find_lock, find_siblings, lock_differences, render_lock
-from imagebuilder.lock.storage import make_folder
 from imagebuilder.lock.types import Lock, LockedSource
 from imagebuilder.nightly.faults import TROUBLES
 from imagebuilder.nightly.upstream import Upstream
@@ -107,12 +103,8 @@ def read_memo(settings: Settings, lock: Lock) -> Seen | None:
 
 
 def write_memo(settings: Settings, lock: Lock, seen: Seen) -> None:
-    """Write the record.  A failure is ignored: the record only saves time."""
-    path = memo_file(settings, lock.profile)
     memo = {"lock": digest_of_lock(lock), "releases": dict(seen)}
-    with contextlib.suppress(OSError):
-        make_folder(path.parent)
-        write_file(path, json.dumps(memo, indent=1).encode())
+    keep_object(memo_file(settings, lock.profile), memo)
 
 
 def digest_of_lock(lock: Lock) -> str:

@@ -88,7 +88,6 @@ class Attempt:
         self.known = replace(self.known, seconds=seconds_by_stage)
 
     def warn(self, text: str) -> None:
-        """Print a warning and record it."""
         self._ui.warn(f"{self.profile}: {text}")
         self.known = replace(self.known, warnings=(*self.known.warnings, text))
 

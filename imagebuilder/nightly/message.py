@@ -141,7 +141,6 @@ def run_json(run: NightlyRun, page: Path) -> dict[str, Json]:
 
 
 def profile_json(done: ProfileRun) -> Json:
-    """One profile, with the numbers of its changes."""
     return {
         "profile": done.profile,
         "ending": str(done.ending),

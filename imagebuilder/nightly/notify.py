@@ -40,7 +40,6 @@ def find_kind(run: NightlyRun, *, after_kill: bool) -> str:
 
 
 def messages_file(state: Path) -> Path:
-    """The file with the messages that are not sent yet."""
     return state / "nightly" / "notify" / "waiting.json"
 
 

@@ -98,13 +98,6 @@ class Bars:
     bad: str
 
 
-@dataclass(frozen=True)
-class Row:
-    record: ProfileHistory
-    seconds: Bars
-    bytes: Bars
-
-
 @cache
 def environment() -> Environment:
     """The template environment; the style sheets of boot test reports are shared."""
@@ -260,11 +253,12 @@ def show_spans(done: ProfileRun) -> tuple[StageSpan, ...]:
     return tuple(spans)
 
 
-def show_row(record: ProfileHistory) -> Row:
+def show_row(record: ProfileHistory) -> tuple[ProfileHistory, Bars, Bars]:
+    """A profile with the times of its runs and the bytes that they published."""
     cells = record.cells
     times = [sum(cell.done.seconds.values()) if cell.done else 0.0 for cell in cells]
     sizes = [float(cell.done.published) if cell.done else 0.0 for cell in cells]
-    return Row(
+    return (
         record,
         show_bars(cells, times, f"up to {format_duration(max(times))}"),
         show_bars(cells, sizes, f"up to {format_size(max(sizes))}"),

@@ -262,16 +262,13 @@ def boot_release(
     """
     nightly.boot(nightly.tree, release, nightly.ui)
     standing = standing_of(nightly, release)
-    if once or standing.state is not State.FAILED or is_certain(standing):
+    # The checks of the tree need no machine: another boot would give the same result.
+    certain = standing.verdict and standing.verdict.stage is BootStage.TREE
+    if once or certain or standing.state is not State.FAILED:
         return standing
     attempt.warn(f"repeating the boot test: {standing.why}")
     nightly.boot(nightly.tree, release, nightly.ui)
     return standing_of(nightly, release)
-
-
-def is_certain(standing: Standing) -> bool:
-    """Whether another boot would give the same result: the checks of the tree need no machine."""
-    return standing.verdict is not None and standing.verdict.stage is BootStage.TREE
 
 
 def standing_of(nightly: Nightly, release: ReleaseName) -> Standing:

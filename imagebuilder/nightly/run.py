@@ -189,7 +189,6 @@ class RunRecord:
 
 
 def run_stages(record: RunRecord, nightly: Nightly) -> None:
-    """The stages of a run, in order."""
     settings, options = nightly.settings, nightly.options
     before = find_latest(options.folder)
     if killed := find_killed(options.folder, before, nightly.id):

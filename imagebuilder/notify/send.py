@@ -142,7 +142,6 @@ class Notifier:
     _until = float("inf")  # when a delivery under way is ended
 
     def _deliver_all(self, lane: Lane) -> None:
-        """The thread of a receiver."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: lane.messages or self._last or self._stopped)

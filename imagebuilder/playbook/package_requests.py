@@ -54,7 +54,6 @@ class PackageRequests:
     unknown: tuple[tuple[str, str], ...]
 
     def missing(self, lock: Lock) -> tuple[PackageRequest, ...]:
-        """The packages that `lock` does not have."""
         have = {package.name for package in lock.packages}
         have |= {name for layer in lock.layers for name in layer.requested}  # virtual ones
         return tuple(each for each in self.packages if each.package not in have)

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from imagebuilder.decode import JsonFile, parse_json
-from imagebuilder.errors import InputError
+from imagebuilder.decode import JsonFile
 from imagebuilder.plain import read_end
 from imagebuilder.publish.space import full_disk
 from imagebuilder.tree import Released, Tree
@@ -96,15 +95,7 @@ def read_tail(journal: Path, most: int = 0) -> tuple[Event, ...]:
         lines = read_end(journal, most).split(b"\n")
     except FileNotFoundError:
         return ()
-    return tuple(e for line in lines if (e := parse_event(line)) is not None)
-
-
-def parse_event(line: bytes) -> Event | None:
-    """The event of a line; None for a damaged line."""
-    try:
-        return EVENT.decode(parse_json(line, "journal"), "journal")
-    except InputError:
-        return None
+    return tuple(e for line in lines if (e := EVENT.find_line(line)) is not None)
 
 
 def find_moves(events: Sequence[Event], profile: str, channel: str, now: str) -> list[Event]:

@@ -46,15 +46,10 @@ class Published:
 
     def as_json(self) -> dict[str, Json]:
         return {
-            "profile": self.release.profile,
-            "version": self.release.version,
+            **self.moved.as_json(),
             "folder": os.fspath(self.folder),
             "made": self.made,
             "packed": list(self.packed),
-            "channel": self.moved.channel,
-            "previous": self.moved.previous or None,
-            "report": self.moved.passage.report or None,
-            "untested": self.moved.passage.reason or None,
             "assumed": list(self.assumed),
         }
 

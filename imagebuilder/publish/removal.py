@@ -139,7 +139,7 @@ def beyond(releases: Sequence[ReleaseName], keep: int) -> list[ReleaseName]:
 def find_returns(tree: Tree, there: Sequence[ReleaseName]) -> dict[ReleaseName, Reason]:
     """The release of each profile that a rollback would go to."""
     profiles = dict.fromkeys(release.profile for release in there)
-    found = ((profile, find_previous(tree, profile, STABLE)) for profile in profiles)
+    found = ((profile, find_previous(tree, profile)) for profile in profiles)
     why = Reason("a rollback would return to it", "")
     return {ReleaseName(profile, version): why for profile, version in found if version}
 

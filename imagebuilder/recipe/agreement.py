@@ -92,7 +92,6 @@ def check_targets_of(part: Part, scope: Scope, targets: frozenset[str]) -> None:
 
 
 def written_targets(part: Part) -> Iterator[tuple[KeyPath, TargetsModel | CodeModel]]:
-    """Where an overlay names targets."""
     for number, model in enumerate(part.file.targets):
         yield ("targets", number), model
     for number, code in enumerate(part.file.proof.code):

@@ -73,7 +73,6 @@ def end_of(node: Node) -> int:
 
 
 def after_line(text: str, index: int, lines: Sequence[str]) -> str:
-    """The text with more lines after the line that `index` is on."""
     end = text.find("\n", index)
     head, tail = (text, "") if end < 0 else (text[:end], text[end + 1 :])
     return "\n".join([head, *lines, tail])

@@ -52,8 +52,6 @@ class Cards:
 
 @dataclass(frozen=True)
 class PlacedFamily:
-    """A family and where it was written."""
-
     model: FamilyModel
     origin: Origin
 
@@ -120,7 +118,6 @@ def proposed(family: PlacedFamily, families: Families) -> Sequence[ProposalModel
 
 @lru_cache(maxsize=1)  # of what ships, which does not change while the program runs
 def shipped_cards() -> Cards:
-    """The cards that come with the program."""
     return load_cards(Settings(SHARE, Path(), Path(), Path()))
 
 

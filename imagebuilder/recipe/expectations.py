@@ -101,7 +101,6 @@ class Expectations:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The units of engines and services."""
         named = [each.unit for group in (self.engines, self.services) for each in group]
         return tuple(dict.fromkeys(filter(None, named)))
 

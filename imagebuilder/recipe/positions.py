@@ -87,7 +87,6 @@ class Document:
         return self.values[path]
 
     def fault(self, path: KeyPath, what: str, hint: str = "", *, of_key: bool = False) -> Fault:
-        """A fault at the value (or the key) of `path`."""
         mark = self.mark(path, of_key=of_key)
         where = f"{self.shown}:{mark.line}:{mark.column}"
         return Fault(where, f"{render_path(path)}: {what}" if path else what, hint)

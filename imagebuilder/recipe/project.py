@@ -76,7 +76,6 @@ def digests_of_project(project: Path, *, follow: bool = True) -> Mapping[str, Js
 
 
 def entries_of_project(project: Path) -> Iterator[Path]:
-    """The files and symlinks of a project."""
     for folder, below, names in folders_below(project):
         below[:] = sorted(set(below) - IGNORED)
         links = [name for name in below if Path(folder, name).is_symlink()]

@@ -102,11 +102,6 @@ def render_template(template: str, names: Mapping[str, object]) -> str:
     return compile_template(template).render(dict(names))
 
 
-def decide_expression(expression: str, names: Mapping[str, object]) -> bool:
-    """Whether an expression is true.  Raises as render_template()."""
-    return bool(compile_expression(expression)(dict(names)))
-
-
 def is_cheap(template: str, names: Mapping[str, object]) -> bool:
     """Whether rendering cannot take long.  Raises what the parser raises."""
     if len(template) > MAX_LENGTH or sum(map(template.count, MARKUP)) > MAX_MARKS:
@@ -247,7 +242,7 @@ def evaluate(request: Mapping[str, object]) -> dict[str, object]:
     names = cast("Mapping[str, object]", request["names"])
     try:
         if "expression" in request:
-            return {"value": decide_expression(str(request["expression"]), names)}
+            return {"value": bool(compile_expression(str(request["expression"]))(dict(names)))}
         text = render_template(str(request["template"]), names)
         text.encode()  # half of a surrogate pair is no text
     except Exception as error:  # noqa: BLE001 - a template can raise anything

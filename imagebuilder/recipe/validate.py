@@ -104,7 +104,6 @@ def step_into(value: Yaml, step: str | int) -> tuple[Yaml, ...]:
 
 
 def type_fault(document: Document, path: KeyPath, group: list[ErrorDetails]) -> Fault:
-    """The fault for a value of the wrong type."""
     words = list(dict.fromkeys(EXPECTED[detail["type"]] for detail in group))
     expected = " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
     found = group[0]["input"]
@@ -139,7 +138,7 @@ def value_fault(
     if kind == "missing":
         return document.fault(path[:-1], f"the key {quote(str(path[-1]))} is missing")
     if kind == "literal_error":
-        allowed = [str(value) for value in literal_values(model, path)]
+        allowed = [str(v) for part in annotations_at(model, path) for v in get_args(part)]
         what = f"{quote(str(detail['input']))} is not one of {listing(allowed)}"
         return document.fault(path, what, suggest(str(detail["input"]), allowed, closest=True))
     of_key = detail["loc"][-1] == "[key]"
@@ -184,10 +183,6 @@ def known_keys(annotation: object, path: KeyPath) -> list[str]:
         if isinstance(part, type) and issubclass(part, BaseModel):
             keys |= {field.alias or name for name, field in part.model_fields.items()}
     return sorted(keys)
-
-
-def literal_values(annotation: object, path: KeyPath) -> tuple[object, ...]:
-    return tuple(value for part in annotations_at(annotation, path) for value in get_args(part))
 
 
 def annotations_at(annotation: object, path: KeyPath) -> list[object]:

@@ -112,13 +112,6 @@ class Tile:
     value: str
 
 
-@dataclass(frozen=True)
-class BootedFile:
-    name: str
-    size: str
-    digest: str
-
-
 def render_page(report: Report, logs: Mapping[str, str]) -> str:
     """The page; `logs` are texts by file name, as read_logs() gives them."""
     text, _, _ = headline(report).partition(":")
@@ -145,7 +138,6 @@ def render_page(report: Report, logs: Mapping[str, str]) -> str:
 
 
 def tone(report: Report) -> str:
-    """The colour of the headline."""
     if not report.passed:
         return "failed"
     return "degraded" if report.degraded or not report.complete else "passed"
@@ -202,7 +194,6 @@ def show_trial(trial: Trial) -> ShownTrial:
 
 
 def show_machine(machine: MachineReport, spans: tuple[Span, ...], whole: float) -> MachinePage:
-    """A machine on a scale of `whole` seconds."""
     rows = tuple(show_span(span, whole) for span in spans)
     return MachinePage(machine.name, machine.mac, machine.address, rows, ssh_after(machine))
 
@@ -237,11 +228,11 @@ def facts(report: Report) -> list[tuple[str, str]]:
     return [*found, ("Selection", f"-k {report.selection}")] if report.selection else found
 
 
-def files(report: Report) -> Iterator[BootedFile]:
+def files(report: Report) -> Iterator[tuple[str, str, str]]:
     """What was booted: name, size, digest."""
     for name in dict.fromkeys([*report.sizes, *report.digests]):
         size = format_size(report.sizes[name]) if name in report.sizes else ""
-        yield BootedFile(name, size, report.digests.get(name, ""))
+        yield name, size, report.digests.get(name, "")
 
 
 def show_logs(logs: Mapping[str, str]) -> dict[str, LogEnd]:

@@ -238,7 +238,6 @@ def find_report(tree: Tree, name: str, id: str = "") -> Report:  # noqa: A002
 
 
 def report_folder(tree: Tree, report: Report) -> Path:
-    """The folder of a saved report."""
     return tree.reports(report.release) / report.id
 
 

@@ -82,7 +82,6 @@ def failures(report: Report) -> Iterator[str]:
 
 
 def failure(name: str, verdict: TrialVerdict) -> Iterator[str]:
-    """One failed verdict."""
     stage = f" in stage {verdict.stage}" if verdict.stage else ""
     what = f": {verdict.what}" if verdict.what else ""
     yield line_of(f"{name} failed{stage}{what}")
@@ -129,7 +128,7 @@ def stages(report: Report) -> list[str]:
     """
     machines = [(trial, machine) for trial in report.trials for machine in trial.machines]
     spans = [{span.stage: span for span in find_spans(machine)} for _, machine in machines]
-    failed = [failed_stage(trial, machine) for trial, machine in machines]
+    failed = [t.verdict.stage if machine in find_failed(t) else None for t, machine in machines]
     there = {stage for by_stage in spans for stage in by_stage} | {
         stage for stage in failed if stage
     }
@@ -146,17 +145,12 @@ def stages(report: Report) -> list[str]:
     return table(rows, ("stage", *heads, "")).splitlines()
 
 
-def failed_stage(trial: Trial, machine: MachineReport) -> Stage | None:
-    return trial.verdict.stage if machine in find_failed(trial) else None
-
-
 def title(trial: Trial, machine: MachineReport) -> str:
     way = f"{trial.firmware}+{trial.root}"
     return line_of(f"{way} {machine.name}" if len(trial.machines) > 1 else way)
 
 
 def stage_cells(span: Span | None, *, failed: bool) -> tuple[str, str]:
-    """Seconds and share of a stage."""
     if failed:
         return "FAILED", ""
     if span is None:
@@ -221,7 +215,6 @@ def size_of(found: Mapping[str, int], name: str) -> str:
 
 
 def report_row(report: Report) -> tuple[str, ...]:
-    """A report as a row of a table with HEADERS."""
     return (
         report.id,
         report.name,
@@ -233,7 +226,6 @@ def report_row(report: Report) -> tuple[str, ...]:
 
 
 def report_summary(report: Report) -> dict[str, Json]:
-    """A report as an item of a JSON list."""
     return {
         "id": report.id,
         "profile": report.profile,

@@ -45,7 +45,6 @@ class Inside:
     environment: Mapping[str, str]
 
     def words(self, argv: Sequence[Word]) -> list[Word]:
-        """The whole command."""
         target = [f"--target={self.pid}", *NAMESPACES, "--root", "--wd", "--"]
         return ["sh", "-c", ENTER, f"{SHIFT}:{SHIFT}", *target, *argv]
 

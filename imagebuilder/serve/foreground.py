@@ -91,7 +91,6 @@ class RunningDaemons:
         self.clients = DhcpClientWatch(self.config.tree, self.screen.is_node)
 
     def warn_once(self, key: str, text: str) -> None:
-        """Warn only once per key."""
         if key not in self.told:
             self.told[key] = None
             self.ui.warn(text)
@@ -289,7 +288,6 @@ def receive_consoles(server: RunningDaemons, nodes: Nodes) -> None:
 
 
 def restart(server: RunningDaemons, name: str) -> None:
-    """Restart a daemon."""
     running = server.running[name]
     running.stack.close()
     start(server, running.daemon, running.stack)

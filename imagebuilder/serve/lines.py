@@ -24,7 +24,6 @@ class Lines:
         self.changed = threading.Condition()
 
     def put(self, daemon: str, line: str) -> None:
-        """Add a line, or drop it."""
         with self.changed:
             queue = self.waiting.setdefault(daemon, deque())
             if len(queue) >= self.most:

@@ -50,7 +50,8 @@ def find_other_use(root: Path) -> str:
     """What else uses the NFS server of the system below `root`; empty if nothing."""
     exports = [root / "etc/exports", *sorted((root / "etc/exports.d").glob("*.exports"))]
     for path in not_ours(exports):
-        if has_words(path.read_text()):
+        lines = path.read_text().splitlines()
+        if any(line.partition("#")[0].strip() for line in lines):  # more than comments
             return f"{path} exports something else"
     elsewhere = is_set(root, "host")
     return f"{elsewhere} already sets host=" if elsewhere else ""
@@ -65,11 +66,6 @@ def is_set(root: Path, key: str) -> Path | None:
 def not_ours(paths: Iterable[Path]) -> list[Path]:
     """The existing files that we have not written."""
     return [path for path in paths if path.is_file() and not is_ours(path, COMMAND)]
-
-
-def has_words(text: str) -> bool:
-    """Whether a file of exports(5) has more than comments."""
-    return any(line.partition("#")[0].strip() for line in text.splitlines())
 
 
 def has_key(text: str, key: str) -> bool:

@@ -91,7 +91,6 @@ def find_holder(
 def port_faults(
     ports: Iterable[Port], address: str, interface: str, holders: Iterable[Holder]
 ) -> list[Fault]:
-    """One fault for every port that is in use."""
     listed = tuple(holders)
     found = ((port, find_holder(port, address, interface, listed)) for port in ports)
     return [

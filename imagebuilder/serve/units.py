@@ -137,6 +137,5 @@ def remove_units(root: Path, files: Collection[Path], *, live: bool) -> list[str
 
 
 def remove_empty(folder: Path) -> None:
-    """Remove an empty folder of drop-ins."""
     if not any(folder.iterdir()):
         folder.rmdir()

@@ -35,7 +35,6 @@ class ConfigStep(Step):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to apply."""
         return not (self.groups or self.users or self.files or self.scripts) and (
             self.units == Units()
         )

@@ -69,8 +69,6 @@ class PackagesStep(InstallStep):
 
 @dataclass(frozen=True)
 class BootstrapStep(InstallStep):
-    """The base of a recipe."""
-
     base: str
     engine: str
 

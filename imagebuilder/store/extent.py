@@ -63,7 +63,6 @@ def measure_folder(folder: Folder) -> Measured:
 
 
 def add(measured: Measured, known: Mapping[str, Extent]) -> Extent:
-    """The extent of a folder from those of the folders in it."""
     own, below = measured.own, [(known[tree], times) for tree, times in measured.below.items()]
     return Extent(
         own.paths + sum(each.paths * times for each, times in below),

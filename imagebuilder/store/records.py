@@ -36,12 +36,10 @@ class Record:
 
 
 def record_file(state: Path, digest: str) -> Path:
-    """Where the record of a layer is."""
     return state / "layers" / f"{digest}.json"
 
 
 def make_record(state: Path, digest: str, record: Record) -> None:
-    """Write a record, complete or not at all."""
     target = record_file(state, digest)
     make_folder(target.parent)
     write_file(target, json.dumps(asdict(record)).encode())

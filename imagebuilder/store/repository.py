@@ -110,7 +110,6 @@ class Store:
         return {os.fspath(p.relative_to(top)): p.read_text().strip() for p in found}
 
     def layers(self) -> dict[str, str]:
-        """Digest and commit of every layer."""
         return self.refs(LAYERS)
 
     def images(self) -> tuple[ImageRef, ...]:

@@ -54,7 +54,6 @@ def place_of(repo: Path, name: Name) -> Path:
 
 
 def name_of(path: str) -> Name:
-    """The name of an object from its path below objects/."""
     checksum, _, kind = path.partition(".")
     return checksum.replace("/", ""), kind
 

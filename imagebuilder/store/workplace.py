@@ -86,7 +86,8 @@ def sweep(top: Path, *, kept: bool = False) -> int:
     """Remove the places below `top` that nobody owns (with `kept`, those kept too); how many."""
     swept = 0
     if os.path.lexists(top) and (top.is_symlink() or not top.is_dir()):
-        raise not_a_folder(top)
+        hint = f"move it away: mv {top} {top}.old"
+        raise WorkError("is not a folder", where=os.fspath(top), hint=hint)
     for place in sorted(top.iterdir()) if top.is_dir() else []:
         if place.is_symlink() or not place.is_dir():
             place.unlink()  # not a place of ours, and in the way of nobody
@@ -96,13 +97,6 @@ def sweep(top: Path, *, kept: bool = False) -> int:
             remove_tree(place)
             swept += 1
     return swept
-
-
-def not_a_folder(path: Path) -> WorkError:
-    """The error for something else in the place of a folder."""
-    return WorkError(
-        "is not a folder", where=os.fspath(path), hint=f"move it away: mv {path} {path}.old"
-    )
 
 
 def remove_tree(place: Path) -> None:

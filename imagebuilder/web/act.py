@@ -166,8 +166,9 @@ def perform(
 ) -> int:
     """Run the command of an order, on record; the command's exit status.  Raises RefusedError."""
     token = request.token
+    key = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
     line = ActionLine(
-        ActionEvent.BEGUN, make_id(), now(), token.name, token.role, request.address,
+        ActionEvent.BEGUN, key, now(), token.name, token.role, request.address,
         order.command, order.verb, order.profile or order.release.partition("@")[0],
     )  # fmt: skip
     if not token.role.covers(order.kind.role):
@@ -241,7 +242,3 @@ def note_end(tree: Tree, line: ActionLine) -> None:
         else:
             return
     print(f"{ended}, and its journal does not have that", file=sys.stderr, flush=True)
-
-
-def make_id() -> str:
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"

@@ -41,8 +41,7 @@ def act_api_routes(site: WebSite) -> list[Route]:
     async def post(request: Request) -> Response:
         return await order_action(site, request)
 
-    async def show_all(request: Request) -> Response:
-        del request
+    async def show_all(_: Request) -> Response:
         found = await asyncio.to_thread(read_actions, site.tree)
         return JSONResponse({"actions": [each.as_json() for each in found]})
 

@@ -80,7 +80,6 @@ class ActClient:
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody has a token."""
         try:
             return self.tokens.is_file()
         except OSError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -42,13 +42,8 @@ PRIVATE = {"Cache-Control": "no-store"}
 Answer = Callable[[WebSite, Request], Awaitable[Response]]
 
 
-@dataclass(frozen=True)
-class OrderFact:
-    """Something to know before one confirms: `word` is a condition or the like."""
-
-    title: str
-    word: str
-    words: str
+# Something to know before one confirms: its title, a condition or the like, and words about it.
+OrderFact = tuple[str, str, str]
 
 
 def act_routes(site: WebSite) -> list[Route]:
@@ -304,15 +299,15 @@ def resolve(snapshot: WebSnapshot, order: ActOrder) -> ActOrder:
 def find_facts(snapshot: WebSnapshot, order: ActOrder) -> list[OrderFact]:
     """How what an order is about is now."""
     rows = [snapshot.by_name[name] for name in order.nodes if name in snapshot.by_name]
-    facts = [OrderFact(row.name, row.condition, row.view.state.words) for row in rows]
+    facts: list[OrderFact] = [(row.name, row.condition, row.view.state.words) for row in rows]
     profile, _, version = (order.release or order.profile).partition("@")
     for each in snapshot.releases:
         shown = each.release.version == version if version else each.channels
         if each.release.profile == profile and shown:
             state = each.standing.state if snapshot.standings_known else "boot test not known"
-            facts.append(OrderFact(str(each.release), state, ", ".join(each.channels)))
+            facts.append((str(each.release), state, ", ".join(each.channels)))
     facts += [
-        OrderFact(f"roll-out of {live.rollout.release}", live.word, live.rollout.why)
+        (f"roll-out of {live.rollout.release}", live.word, live.rollout.why)
         for live in snapshot.rollouts
         if live.rollout.profile == profile
     ]

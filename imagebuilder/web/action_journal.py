@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from imagebuilder.decode import JsonFile, parse_json
+from imagebuilder.decode import JsonFile
 from imagebuilder.digest import Json
-from imagebuilder.errors import HostError, InputError
+from imagebuilder.errors import HostError
 from imagebuilder.files import is_disk_full, make_folder
 from imagebuilder.locks import is_locked, take_lock
 from imagebuilder.plain import read_end
@@ -210,11 +210,8 @@ def make_record(tree: Tree, begun: ActionLine, ended: ActionLine | None) -> Acti
 
 
 def parse_line(raw: bytes) -> ActionLine | None:
-    try:
-        line = LINE.decode(parse_json(raw, "journal"), "journal")
-    except InputError:
-        return None
-    return line if ID.fullmatch(line.id) else None  # an id becomes a name of a file
+    line = LINE.find_line(raw)
+    return line if line and ID.fullmatch(line.id) else None  # an id becomes a name of a file
 
 
 def read_said(tree: Tree, action: str) -> str:

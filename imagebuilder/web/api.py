@@ -42,6 +42,7 @@ from imagebuilder.web.schema import (
     ApiReleases,
     ApiRollout,
     ApiRollouts,
+    answer_of,
     describe_actions,
     describe_order,
 )
@@ -106,13 +107,18 @@ def choose_rows(snapshot: WebSnapshot, query: Mapping[str, str]) -> list[FleetRo
     return [*rows]
 
 
+def at(site: WebSite) -> dict[str, Json]:
+    """When the answer was derived."""
+    return {"at": site.snapshot.at.isoformat()}
+
+
 def list_nodes(site: WebSite, request: Request) -> Json:
     snapshot = site.snapshot
     return {
-        "at": snapshot.at.isoformat(),
+        **at(site),
         "looked": snapshot.probed.isoformat() if snapshot.probed else None,
         "nodes": [row.as_json() for row in choose_rows(snapshot, request.query_params)],
-        "faults": [str(fault) for fault in snapshot.faults],
+        "faults": [*map(str, snapshot.faults)],
     }
 
 
@@ -142,11 +148,9 @@ def show_node(site: WebSite, request: Request) -> Json:
     return {**row.as_json(), **found.as_json(), **story.as_json(), **more}
 
 
-def list_releases(site: WebSite, request: Request) -> Json:
-    del request
+def list_releases(site: WebSite, _: Request) -> Json:
     snapshot = site.snapshot
-    shown: list[Json] = [snapshot.describe(release) for release in snapshot.releases]
-    return {"at": snapshot.at.isoformat(), "releases": shown}
+    return {**at(site), "releases": [snapshot.describe(each) for each in snapshot.releases]}
 
 
 def find_listed(site: WebSite, request: Request) -> ListedRelease:
@@ -179,26 +183,18 @@ def describe_report(report: Report) -> dict[str, Json]:
     }
 
 
-def list_nightly(site: WebSite, request: Request) -> Json:
-    del request
-    snapshot = site.snapshot
-    shown = [NIGHTLY_RUN.encode(run) for run in reversed(snapshot.nightly.runs)]
-    faults: list[Json] = [str(fault) for fault in snapshot.nightly.faults]
-    return {"at": snapshot.at.isoformat(), "nightly": shown, "faults": faults}
+def list_nightly(site: WebSite, _: Request) -> Json:
+    found = site.snapshot.nightly
+    shown = [NIGHTLY_RUN.encode(run) for run in reversed(found.runs)]
+    return {**at(site), "nightly": shown, "faults": [*map(str, found.faults)]}
 
 
-def list_machines(site: WebSite, request: Request) -> Json:
-    del request
-    snapshot = site.snapshot
-    shown: list[Json] = [machine.as_json() for machine in snapshot.machines]
-    return {"at": snapshot.at.isoformat(), "machines": shown}
+def list_machines(site: WebSite, _: Request) -> Json:
+    return {**at(site), "machines": [each.as_json() for each in site.snapshot.machines]}
 
 
-def list_rollouts(site: WebSite, request: Request) -> Json:
-    del request
-    snapshot = site.snapshot
-    shown: list[Json] = [live.as_json() for live in snapshot.rollouts]
-    return {"at": snapshot.at.isoformat(), "rollouts": shown}
+def list_rollouts(site: WebSite, _: Request) -> Json:
+    return {**at(site), "rollouts": [live.as_json() for live in site.snapshot.rollouts]}
 
 
 def show_rollout(site: WebSite, request: Request) -> Json:
@@ -254,8 +250,7 @@ def make_routes(site: WebSite) -> list[Route]:
         networks = networks_of(request.client.host if request.client else "")
         return EventStream(broker, request.headers.get("last-event-id", "")[:80], networks)
 
-    def openapi(request: Request) -> Response:
-        del request
+    def openapi(_: Request) -> Response:
         return Response(render_document(), media_type="application/json")
 
     return [
@@ -300,7 +295,6 @@ def render_document() -> bytes:
 
 
 def describe(endpoint: Endpoint) -> dict[str, Json]:
-    """An endpoint in OpenAPI's words."""
     text: Json = {"type": "string"}
     within: list[Json] = [
         {"name": name, "in": "path", "required": True, "schema": text}
@@ -321,8 +315,3 @@ def describe(endpoint: Endpoint) -> dict[str, Json]:
         "parameters": [*within, *queries],
         "responses": answers,
     }
-
-
-def answer_of(model: type[BaseModel], words: str) -> dict[str, Json]:
-    schema: Json = {"$ref": REFERENCE.format(model=model.__name__)}
-    return {"description": words, "content": {"application/json": {"schema": schema}}}

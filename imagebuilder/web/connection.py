@@ -91,7 +91,6 @@ class Connection(H11Protocol):
             self.end_one()
 
     def others(self) -> list[Connection]:
-        """Every connection."""
         return [each for each in self.connections if isinstance(each, Connection)]
 
     def end_one(self) -> None:

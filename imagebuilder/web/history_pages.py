@@ -26,10 +26,8 @@ from imagebuilder.nightly.page import month_page_of, quiet_runs, state, tiles, t
 from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.report.page import Tile, render_page
 from imagebuilder.report.save import load_report, read_logs, read_reports
-from imagebuilder.report.types import Report
 from imagebuilder.report.words import headline
 from imagebuilder.web.api import AbsentError, find_listed
-from imagebuilder.web.detail import ReleaseDetail
 from imagebuilder.web.pages import show_page
 from imagebuilder.web.site import WebSite
 from imagebuilder.web.snapshot import WebSnapshot
@@ -83,9 +81,8 @@ class ShownRollout:
     reasons: tuple[str, ...]
 
 
-def rollouts_page(site: WebSite, request: Request) -> bytes:
+def rollouts_page(site: WebSite, _: Request) -> bytes:
     """The last roll-out of each profile, the newest first."""
-    del request
     snapshot = site.snapshot
     newest = sorted(snapshot.rollouts, key=lambda live: live.rollout.started, reverse=True)
     shown = [*map(show_rollout, newest)]
@@ -110,9 +107,8 @@ def show_phase(rollout: Rollout, phase: int, title: str) -> ShownPhase:
     return ShownPhase(title, tuple(shares), tuple(line.strip() for line in stages_of(nodes)))
 
 
-def nightly_page(site: WebSite, request: Request) -> bytes:
+def nightly_page(site: WebSite, _: Request) -> bytes:
     """The last nightly runs by profile; each leads to the page that `nightly` wrote."""
-    del request
     snapshot = site.snapshot
     runs = [*reversed(snapshot.nightly.runs)][:SHOWN]
     unfinished = bool(runs) and not runs[0].finished
@@ -146,42 +142,20 @@ def nightly_file(site: WebSite, request: Request) -> bytes:
         raise AbsentError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def machines_page(site: WebSite, request: Request) -> bytes:
+def machines_page(site: WebSite, _: Request) -> bytes:
     """Machines that asked the boot server and are in no nodes.yaml."""
-    del request
     return show_page(site, site.snapshot, "machines.html.j2", here="/machines")
 
 
-@dataclass(frozen=True)
-class ReleaseRow:
-    listed: ListedRelease
-    detail: ReleaseDetail
-
-
-@dataclass(frozen=True)
-class ProfileReleases:
-    """The releases of a profile, the newest first."""
-
-    profile: str
-    rows: tuple[ReleaseRow, ...]
-
-
-@dataclass(frozen=True)
-class ReportRow:
-    report: Report
-    headline: str
-
-
-def find_profiles(snapshot: WebSnapshot) -> list[ProfileReleases]:
-    found: dict[str, list[ReleaseRow]] = {}
+def find_profiles(snapshot: WebSnapshot) -> dict[str, list[ListedRelease]]:
+    """The releases of each profile, the newest first."""
+    found: dict[str, list[ListedRelease]] = {}
     for listed in snapshot.releases:
-        row = ReleaseRow(listed, snapshot.details[listed.release])
-        found.setdefault(listed.release.profile, []).insert(0, row)
-    return [ProfileReleases(name, tuple(rows)) for name, rows in found.items()]
+        found.setdefault(listed.release.profile, []).insert(0, listed)
+    return found
 
 
-def releases_page(site: WebSite, request: Request) -> bytes:
-    del request
+def releases_page(site: WebSite, _: Request) -> bytes:
     snapshot = site.snapshot
     profiles = find_profiles(snapshot)
     return show_page(site, snapshot, "releases.html.j2", here="/releases", profiles=profiles)
@@ -198,7 +172,7 @@ def release_page(site: WebSite, request: Request) -> bytes:
         here="/releases",
         listed=listed,
         detail=snapshot.details[listed.release],
-        reports=[ReportRow(report, headline(report)) for report in reversed(found.reports)],
+        reports=[(report, headline(report)) for report in reversed(found.reports)],
         faults=found.faults,
     )
 

@@ -28,8 +28,6 @@ def gauge(name: str, words: str, *labels: str) -> GaugeMetricFamily:
 
 
 class FleetCollector(Collector):
-    """The samples of one snapshot."""
-
     def __init__(self, snapshot: WebSnapshot, streams: int, took: float) -> None:
         self.snapshot, self.streams, self.took = snapshot, streams, took
 
@@ -181,8 +179,7 @@ class NotifyCollector(Collector):
 
 
 def make_metrics_route(site: WebSite) -> Route:
-    def answer(request: Request) -> Response:
-        del request
+    def answer(_: Request) -> Response:
         snapshot, watcher = site.snapshot, site.watcher
 
         def render() -> bytes:

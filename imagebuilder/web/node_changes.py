@@ -244,7 +244,6 @@ def describe(state: ReportedState, changes: Sequence[NodeChange]) -> str:
 def render_lines(
     by_state: Mapping[ReportedState, Sequence[NodeChange]], suppressed: int
 ) -> Iterator[str]:
-    """The text of a mail."""
     for state, changes in by_state.items():
         yield describe(state, changes).partition(":")[0] + ":"
         for change in changes[:LINES]:

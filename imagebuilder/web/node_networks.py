@@ -55,6 +55,5 @@ def parse_address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_of_nodes(text: str, networks: tuple[Network, ...]) -> bool:
-    """Whether an address is in a network of nodes."""
     address = parse_address(text)
     return address is not None and any(address in network for network in networks)

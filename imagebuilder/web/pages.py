@@ -45,12 +45,6 @@ class FilterChip:
 
 
 @dataclass(frozen=True)
-class TileGroup:
-    name: str
-    rows: tuple[FleetRow, ...]
-
-
-@dataclass(frozen=True)
 class ShownStep:
     """A stage of a boot: `left` and `width` of its bar are in percent."""
 
@@ -115,13 +109,13 @@ def find_chips(snapshot: WebSnapshot) -> list[FilterChip]:
     return [*chips, *(FilterChip(v, ill[v], f"/?health={quote(v)}") for v in ILL if ill[v])]
 
 
-def tile_groups(snapshot: WebSnapshot, rows: Sequence[FleetRow]) -> list[TileGroup]:
+def tile_groups(snapshot: WebSnapshot, rows: Sequence[FleetRow]) -> dict[str, list[FleetRow]]:
     found: dict[str, list[FleetRow]] = {group: [] for group in snapshot.groups}
     names = {row.name for row in rows}
     for row in snapshot.rows:  # in the order of nodes.yaml: a tile has its place
         if row.name in names:
             found[row.node.group].append(row)
-    return [TileGroup(name, tuple(rows)) for name, rows in found.items() if rows]
+    return {name: rows for name, rows in found.items() if rows}
 
 
 def node_page(site: WebSite, request: Request) -> bytes:
@@ -182,26 +176,19 @@ def title_of(stage: str) -> str:
     return stage
 
 
-@dataclass(frozen=True)
-class NavEntry:
-    title: str
-    place: str
-
-
-NAVIGATION = (
-    NavEntry("Fleet", "/"),
-    NavEntry("Releases", "/releases"),
-    NavEntry("Roll-outs", "/rollouts"),
-    NavEntry("Nightly runs", "/nightly"),
-    NavEntry("Machines", "/machines"),
-)
-ACTIONS = NavEntry("Actions", "/actions")
+NAVIGATION = {
+    "/": "Fleet",
+    "/releases": "Releases",
+    "/rollouts": "Roll-outs",
+    "/nightly": "Nightly runs",
+    "/machines": "Machines",
+}
+ACTIONS = {"/actions": "Actions"}
 
 
 def show_page(site: WebSite, snapshot: WebSnapshot, template: str, **values: object) -> bytes:
-    """A page from its template."""
     page = site.environment.get_template(template)
-    navigation = (*NAVIGATION, ACTIONS) if site.acts else NAVIGATION
+    navigation = NAVIGATION | (ACTIONS if site.acts else {})
     text = page.render(snapshot=snapshot, navigation=navigation, acts=site.acts, **values)
     return text.encode(errors="replace")
 

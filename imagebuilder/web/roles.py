@@ -7,8 +7,6 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a token is for."""
-
     POWER = "power"
     RELEASE = "release"
     ADMIN = "admin"

@@ -336,31 +336,33 @@ def describe_order() -> dict[str, Json]:
     return {**{key: schema[key] for key in schema if key != "$defs"}, "title": ORDER}
 
 
+def content(name: str) -> dict[str, Json]:
+    schema: Json = {"$ref": REFERENCE.format(model=name)}
+    return {"application/json": {"schema": schema}}
+
+
+def answer_of(model: type[BaseModel], words: str) -> dict[str, Json]:
+    return {"description": words, "content": content(model.__name__)}
+
+
 def describe_actions() -> dict[str, Json]:
     """The paths of actions in OpenAPI's words."""
 
-    def content(name: str) -> dict[str, Json]:
-        schema: Json = {"$ref": REFERENCE.format(model=name)}
-        return {"application/json": {"schema": schema}}
-
-    def answer(model: type[BaseModel], words: str) -> dict[str, Json]:
-        return {"description": words, "content": content(model.__name__)}
-
-    refused: dict[str, Json] = {k: answer(ApiError, words) for k, words in REFUSALS.items()}
+    refused: dict[str, Json] = {k: answer_of(ApiError, words) for k, words in REFUSALS.items()}
     identity: Json = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
     return {
         PATH: {
             "get": {
                 "summary": "The last actions, and who did them",
                 "operationId": "list-actions",
-                "responses": {"200": answer(ApiActions, "the actions")},
+                "responses": {"200": answer_of(ApiActions, "the actions")},
             },
             "post": {
                 "summary": "Act on nodes, releases or roll-outs",
                 "operationId": "order-action",
                 "security": [{"token": []}],
                 "requestBody": {"required": True, "content": content(ORDER)},
-                "responses": {"202": answer(ApiAccepted, "it has begun"), **refused},
+                "responses": {"202": answer_of(ApiAccepted, "it has begun"), **refused},
             },
         },
         f"{PATH}/{{id}}": {
@@ -369,8 +371,8 @@ def describe_actions() -> dict[str, Json]:
                 "operationId": "show-action",
                 "parameters": [identity],
                 "responses": {
-                    "200": answer(ApiActionDetail, "the action"),
-                    "404": answer(ApiError, "it is not on record"),
+                    "200": answer_of(ApiActionDetail, "the action"),
+                    "404": answer_of(ApiError, "it is not on record"),
                 },
             }
         },

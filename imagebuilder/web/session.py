@@ -69,6 +69,5 @@ class Sessions:
             self._open.pop(key, None)
 
     def end_all_of(self, token: str) -> None:
-        """Of a token that is no more."""
         with self._lock:
             self._open = {k: each for k, each in self._open.items() if each.token != token}

@@ -185,7 +185,6 @@ class SnapshotMaker:
         return stamp_of((tree.journal, tree.http / "releases", *sorted(places)))
 
     def take(self) -> WebSnapshot:
-        """A snapshot of what is on record now."""
         nodes, faults = self.reader.file.load()
         rollouts, more = self.find_rollouts()
         releases, known = self.find_releases(nodes)

@@ -128,7 +128,6 @@ class Broker:
         return [*self.kept][ids.index(last) + 1 :] if last in ids else None
 
     def drain(self, reader: StreamReader) -> str:
-        """What a reader is sent now."""
         reader.woken.clear()
         if reader.behind:
             reader.behind = False

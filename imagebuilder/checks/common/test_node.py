@@ -135,7 +135,6 @@ def parse_told(text: str, now: float) -> Told:
 
 @pytest.fixture(scope="session")
 def node(facts: Facts) -> NodeFacts:
-    """What is expected of the node."""
     if facts.node is None:
         pytest.skip("nothing is known about the node")
     return facts.node

@@ -84,8 +84,6 @@ cat > /etc/apt/sources.list <<'END'
 
 
 class AptFamily:
-    """apt and dpkg."""
-
     name: str = "apt"
     bootstrap_version: str = "2"
     install_version: str = "1"

@@ -67,15 +67,11 @@ def run_install(added: Packages, workspace: Workspace) -> None:
     )
 
 
-def render_excludes(globs: tuple[str, ...]) -> str:
-    """dpkg(1) --path-exclude options as entries of DPkg::Options."""
-    return " ".join(f'"--path-exclude={glob}";' for glob in globs)
-
-
 def make_apt_files(folder: Path, suite: str, path_excludes: tuple[str, ...]) -> None:
     """apt.conf and sources.list for the sandbox, in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "apt.conf").write_text(APT_CONF % render_excludes(path_excludes))
+    excludes = " ".join(f'"--path-exclude={glob}";' for glob in path_excludes)  # dpkg(1)
+    (folder / "apt.conf").write_text(APT_CONF % excludes)
     (folder / "sources.list").write_text(
         f"deb [trusted=yes] file:{INSIDE}/repository {suite} main\n"
     )

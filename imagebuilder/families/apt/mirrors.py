@@ -171,7 +171,8 @@ def archive_uri(source: Source, mirrors: Mapping[str, str]) -> str:
             f"mirror {source.mirror} has only snapshots, and {source.id} does not choose one",
             hint="set `snapshot: 20260101T000000Z` for the archive in the base",
         )
-    return as_apt_writes(uri.replace(SNAPSHOT, source.snapshot))
+    # Without an empty host, as apt prints it: file:/srv.
+    return re.sub(r"^(file|copy):/+", r"\1:/", uri.replace(SNAPSHOT, source.snapshot))
 
 
 def default_notes(sources: Sequence[Source], mirrors: Mapping[str, str]) -> Iterator[str]:
@@ -183,11 +184,6 @@ def default_notes(sources: Sequence[Source], mirrors: Mapping[str, str]) -> Iter
             f"no mirror named {' or '.join(taken)} in the site file or in the host's apt sources: "
             f"using {' and '.join(DEFAULTS[name] for name in taken)}"
         )
-
-
-def as_apt_writes(uri: str) -> str:
-    """A file: address without an empty host, as apt prints it: `file:/srv`."""
-    return re.sub(r"^(file|copy):/+", r"\1:/", uri)
 
 
 def missing_mirror(source: Source) -> HostError:

@@ -155,7 +155,6 @@ def tell_places(releases: tuple[Release, ...], progress: Callable[[str], None]) 
 
 
 def day_of(seconds: int) -> str:
-    """The date in UTC."""
     return datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
 

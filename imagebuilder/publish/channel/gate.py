@@ -175,5 +175,4 @@ def is_under_test(tree: Tree, release: ReleaseName) -> bool:
 
 
 def lock_of_tests(tree: Tree, release: ReleaseName) -> Path:
-    """The lock that all running tests of a release share."""
     return tree.lock(f"testing-{release}")

@@ -151,8 +151,8 @@ def rollback(tree: Tree, profile: str, ui: Ui, *, to: str = "", untested: str = 
         now = DAMAGED if pointer.fault else pointer.version
         if to:
             release = find_release(tree, f"{profile}@{to}")
-            event = ROLLBACK if release.version in find_past(tree, profile, STABLE) else SET
-        elif earlier := find_previous(tree, profile, STABLE):
+            event = ROLLBACK if release.version in find_past(tree, profile) else SET
+        elif earlier := find_previous(tree, profile):
             release, event = ReleaseName(profile, earlier), ROLLBACK
         else:
             raise no_earlier_release(tree, profile, now)
@@ -167,7 +167,6 @@ def rollback(tree: Tree, profile: str, ui: Ui, *, to: str = "", untested: str = 
 
 
 def no_earlier_release(tree: Tree, profile: str, now: str) -> InputError:
-    """The error for a channel that has no earlier release."""
     others = [r.version for r in find_releases(tree, profile) if r.version != now]
     return InputError(
         f"no release that was stable before {now} still exists"
@@ -180,18 +179,18 @@ def no_earlier_release(tree: Tree, profile: str, now: str) -> InputError:
     )
 
 
-def find_previous(tree: Tree, profile: str, channel: str) -> str:
+def find_previous(tree: Tree, profile: str) -> str:
     """The version a rollback goes to: the last earlier one that still exists; empty if none."""
-    now = find_version(tree, profile, channel)
+    now = find_version(tree, profile, STABLE)
     there = {release.version for release in find_releases(tree, profile)} - {now}
     for most in (TAIL, 0):  # the end of the journal is nearly always enough
-        history = find_history(read_tail(tree.journal, most), profile, channel, now)
+        history = find_past(tree, profile, most)
         if found := [version for version in history[:-1] if version in there]:
             return found[-1]
     return ""
 
 
-def find_past(tree: Tree, profile: str, channel: str) -> list[str]:
-    """Every version in the history of a channel, oldest first."""
-    now = find_version(tree, profile, channel)
-    return find_history(read_tail(tree.journal), profile, channel, now)
+def find_past(tree: Tree, profile: str, most: int = 0) -> list[str]:
+    """The history of stable, oldest first, in the last `most` bytes of the journal or all of it."""
+    now = find_version(tree, profile, STABLE)
+    return find_history(read_tail(tree.journal, most), profile, STABLE, now)

@@ -9,25 +9,29 @@ the state of the files it was read from.  They are read again only if that state
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from imagebuilder.decode import read_object, reading
-from imagebuilder.digest import Json, digest_of
+from imagebuilder.decode import (
+    decode_box,
+    encode_box,
+    find_object,
+    keep_object,
+)
+from imagebuilder.digest import digest_of
 from imagebuilder.errors import InputError
-from imagebuilder.files import write_file
 from imagebuilder.folders import folders_in
 from imagebuilder.image.types import find_image
 from imagebuilder.publish.release.content import identify, release_digests
 from imagebuilder.report.save import FILE, read_reports
-from imagebuilder.report.standing import Standing, State, find_standing
+from imagebuilder.report.standing import Standing, find_standing
 from imagebuilder.report.types import REPORT, Report
 from imagebuilder.tree import ReleaseName, Tree
 
 MEMO = ".standing.json"
-MEMO_FORMAT = 2
+MEMO_FORMAT = 3
 
 
 def root_kind(tree: Tree, release: ReleaseName) -> str:
@@ -56,36 +60,17 @@ def release_standing(tree: Tree, release: ReleaseName) -> Standing:
     if known := read_memo(top / MEMO, seen):
         return known
     standing = judge(tree, release, read_reports(top).reports)
-    write_memo(top / MEMO, seen, standing)
+    memo = encode_box(replace(standing, verdict=None))
+    keep_object(top / MEMO, {"seen": seen, "standing": memo})
     return standing
 
 
 def read_memo(path: Path, seen: str) -> Standing | None:
     """The cached standing for exactly this state; None if it is for another one, or damaged."""
+    value = find_object(path)
+    if value is None or value.get("seen") != seen:
+        return None
     try:
-        value = read_object(path)
-        if value.get("seen") != seen:
-            return None
-        with reading(os.fspath(path)):
-            return Standing(
-                State(str(value["state"])), str(value["why"]), str(value["report"]),
-                machine=str(value["machine"]), time=str(value["time"]),
-            )  # fmt: skip
+        return decode_box(Standing, value.get("standing"), os.fspath(path))
     except InputError:
         return None
-
-
-def write_memo(path: Path, seen: str, standing: Standing) -> None:
-    """Cache a standing.  A failure is ignored: the cache only saves time."""
-    memo: dict[str, Json] = {
-        "seen": seen,
-        "state": str(standing.state),
-        "why": standing.why,
-        "report": standing.report,
-        "machine": standing.machine,
-        "time": standing.time,
-    }
-    try:
-        write_file(path, json.dumps(memo).encode())
-    except OSError:
-        return

@@ -11,17 +11,16 @@ with the folder, manifest.json, the journal and the ref of the root.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
 from imagebuilder.bootfiles import BOOT_FILES, INITRD, KERNEL
-from imagebuilder.decode import find_object
+from imagebuilder.decode import find_object, keep_object
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import Fault, ImagebuilderError, WorkError
-from imagebuilder.files import make_folder, read_text, write_file
+from imagebuilder.files import read_text
 from imagebuilder.image.types import find_image
 from imagebuilder.publish.journal import PUBLISH, read_tail
 from imagebuilder.publish.release.verify import find_changes
@@ -139,7 +138,7 @@ def find_file_faults(tree: Tree, release: ReleaseName, *, full: bool) -> list[Fa
     if SQUASHFS in before and not is_shared(tree, release):
         faults.append(unshared(tree, release))
     if not faults and before != known:
-        record_identities(tree, release, before)
+        keep_object(tree.verified(release), before)
     return faults
 
 
@@ -225,17 +224,7 @@ def record_verified(tree: Tree, release: ReleaseName) -> None:
     """Record the identities of the files of a release that was just verified."""
     folder = tree.release(release)
     found = {name: identity for name in read_sums(folder) if (identity := identify(folder / name))}
-    record_identities(tree, release, found)
-
-
-def record_identities(tree: Tree, release: ReleaseName, found: Mapping[str, Identity]) -> None:
-    """Record the identities of verified files.  Ignores failures: the record only saves time."""
-    path = tree.verified(release)
-    try:
-        make_folder(path.parent)
-        write_file(path, json.dumps(found).encode())
-    except OSError:
-        return
+    keep_object(tree.verified(release), found)
 
 
 def find_unlisted(folder: Path, sums: Mapping[str, str]) -> Iterator[Path]:

@@ -153,10 +153,8 @@ def below(path: str, name: str) -> str:
 
 
 def told(error: DamagedObjectError) -> str:
-    """Which object is damaged and how, in a line."""
     return f"{error.faults[0].where} {error.faults[0].what}"
 
 
 def unreadable(path: str, error: OSError) -> DamagedPath:
-    """What the system said of a path."""
     return DamagedPath(path, How.UNREADABLE, error.strerror or str(error))

@@ -40,12 +40,7 @@ class Order:
     untested: str = ""
 
 
-def clean_said(text: str) -> str:
-    """Words of another machine, for a terminal."""
-    return clean_lines(text[:MOST_REQUEST])
-
-
-Lines = Annotated[str, AfterValidator(clean_said)]
+Lines = Annotated[str, AfterValidator(lambda text: clean_lines(text[:MOST_REQUEST]))]
 
 
 @dataclass(frozen=True)

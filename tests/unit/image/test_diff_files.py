@@ -87,7 +87,7 @@ def test_a_difference_is_told(
 ) -> None:
     found = diff_files(base, commit(store, change), ())
     mine = f", owner {os.getuid()}:{os.getgid()}"  # said unless it is root's
-    said = [(single.change.path, single.told.replace(mine, "")) for single in found.singles]
+    said = [(change.path, told.replace(mine, "")) for change, told in found.singles]
     assert said == [(path, told)]
     assert found.groups == ()
 
@@ -106,7 +106,7 @@ def test_an_owner_and_an_attribute_are_told(
         os.setxattr(top / "etc/app.conf", "trusted.test", b"x")
 
     found = diff_files(base, commit(store, change), ())
-    assert [(single.change.path, single.told) for single in found.singles] == [
+    assert [(change.path, told) for change, told in found.singles] == [
         ("/etc/app.conf", "attributes changed"), ("/etc/motd", "owner 0:0 -> 7:8"),
     ]  # fmt: skip
 
@@ -131,7 +131,7 @@ def test_files_of_a_changed_package_are_one_line(store: Store, base: CommittedRo
     found = diff_files(base, commit(store, upgrade), ("app:all", "libfoo:amd64"))
     groups = [(g.package, g.added, g.changed, g.growth) for g in found.groups]
     assert groups == [("app", 1, 3, 22), ("libfoo", 0, 1, 0)]
-    assert [single.change.path for single in found.singles] == ["/etc/motd"]
+    assert [change.path for change, _ in found.singles] == ["/etc/motd"]
     assert (found.total.added, found.total.changed) == (1, 5)
     said = render_files(found).splitlines()
     assert said[0] == "files: 5 changed, 1 added (+18 B)"
@@ -143,14 +143,14 @@ def test_a_file_that_differs_although_its_package_is_the_same_is_told(
     store: Store, base: CommittedRoot
 ) -> None:
     found = diff_files(base, commit(store, upgrade), ("app:all",))
-    told = {single.change.path: single.change.package for single in found.singles}
+    told = {change.path: change.package for change, _ in found.singles}
     assert told == {"/etc/motd": "", "/usr/lib/libfoo.so": "libfoo"}
     assert "/usr/lib/libfoo.so (of libfoo)" in render_files(found)
 
 
 def test_a_glob_tells_every_file_of_it(store: Store, base: CommittedRoot) -> None:
     found = diff_files(base, commit(store, upgrade), ("app:all",), glob="/usr/lib/app/*")
-    assert [single.change.path for single in found.singles] == [
+    assert [change.path for change, _ in found.singles] == [
         "/usr/lib/app/__pycache__/code.cpython-313.pyc",
         "/usr/lib/app/code.py",
         "/usr/lib/app/more.py",
