@@ -25,7 +25,7 @@ from imagebuilder.nodes.types import Node
 from imagebuilder.plain import read_end
 from imagebuilder.process import run
 from imagebuilder.report.types import Stage
-from imagebuilder.serve.stages import DHCP_LINE, DHCP_REQUEST, REQUEST, TOLD, Talk
+from imagebuilder.serve.stages import DHCP_LINE, DHCP_REQUEST, REQUEST, Talk
 from imagebuilder.tree import Tree
 from imagebuilder.untrusted import clean, parse_request
 
@@ -221,10 +221,9 @@ def last_boot(node: Node, lines: Sequence[str]) -> int:
         if talk is None:
             continue
         client = talks.setdefault(talk[1], Talk())
-        if told := TOLD.match(talk[2]):
-            setattr(client, "vendor" if told[1] == "vendor class" else "user", told[2])
-        elif (
-            (request := DHCP_REQUEST.match(talk[2]))
+        if (
+            not client.hear(talk[2])
+            and (request := DHCP_REQUEST.match(talk[2]))
             and request[2] in node.macs
             and client.architecture is not None
             and not client.is_ipxe

@@ -56,6 +56,15 @@ def read_end(path: Path, most: int = 0, *, follow: bool = True) -> bytes:
     return content.partition(b"\n")[2] if start else content
 
 
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
+    """What changes with a file: its inode, time and size; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def is_special(path: Path) -> bool:
     """Whether there is a pipe, a socket or a device."""
     try:

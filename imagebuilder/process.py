@@ -49,12 +49,10 @@ class Wrapper(Protocol):
 
     def words(self, argv: Sequence[Word]) -> list[Word]:
         """The whole command that runs `argv` there."""
-        ...
 
     @property
     def environment(self) -> Mapping[str, str] | None:
         """The complete environment inside, or None to pass the host's allow-list on."""
-        ...
 
 
 class ExcessError(WorkError):
@@ -66,7 +64,6 @@ class Sink(Protocol):
 
     def write(self, raw: bytes, /) -> object:
         """Take a line, or a piece of one that is too long."""
-        ...
 
 
 @dataclass(frozen=True)

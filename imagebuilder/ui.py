@@ -50,7 +50,6 @@ class Bar(Protocol):
 
     def advance(self, amount: int) -> None:
         """`amount` more is done, in the bar's unit."""
-        ...
 
 
 class Ui:

@@ -128,54 +128,44 @@ class Family(Protocol):
     @property
     def name(self) -> str:
         """`package-manager` of a base."""
-        ...
 
     @property
     def engines(self) -> Mapping[str, Engine]:
         """The makers of first layers, by `engine` of a base."""
-        ...
 
     @property
     def bootstrap_version(self) -> str:
         """The version of the code behind bootstrap(), as a layer's inputs have it."""
-        ...
 
     @property
     def install_version(self) -> str:
         """The version of the code behind install(), as a layer's inputs have it."""
-        ...
 
     @property
     def set_up(self) -> re.Pattern[str]:
         """Matches a line of an installation for each package, with its name as first group."""
-        ...
 
     @property
     def database(self) -> str:
         """The path in a root of the record of its packages."""
-        ...
 
     @property
     def list_packages(self) -> tuple[str, ...]:
         """The command that prints in a root its packages, a line each: the name, then its state,
         which is `installed` if its installation is complete.
         """
-        ...
 
     @property
     def leftovers(self) -> tuple[str, ...]:
         """Globs of what its programs leave in a root and can recreate: locks, logs, caches."""
-        ...
 
     @property
     def site_files(self) -> tuple[str, ...]:
         """Globs of what may name a site's accounts and proxies, which no image keeps."""
-        ...
 
     @property
     def secrets(self) -> tuple[SecretFile, ...]:
         """Places for secrets that only roots of this family have."""
-        ...
 
     @property
     def ansible(self) -> AnsibleSetup: ...
@@ -185,19 +175,15 @@ class Family(Protocol):
     @property
     def default_mirrors(self) -> Mapping[str, str]:
         """Addresses of the distributions' own archives by name, for hosts without a mirror."""
-        ...
 
     def suite_index(self, suite: str) -> str:
         """The path in an archive of a suite's index, which is read first."""
-        ...
 
     def keyring_package(self, keyring: Path) -> str:
         """The host's package that contains a keyring."""
-        ...
 
     def find_mirrors(self, site: Mapping[str, str], env: Mapping[str, str]) -> Mapping[str, str]:
         """Addresses of archives by name, from the environment, the site file and this host."""
-        ...
 
     def solve(
         self,
@@ -218,17 +204,14 @@ class Family(Protocol):
         packages, and what cannot be satisfied), HostError (a mirror that is not reachable) and
         WorkError (an invalid signature).
         """
-        ...
 
     def read_sources(
         self, sources: Sequence[Source], archives: Archives, architecture: str, progress: Tell
     ) -> tuple[LockedSource, ...]:
         """The verified current state of the archives of `sources`.  Raises as solve()."""
-        ...
 
     def find_suites(self, recipe: Recipe, archives: Archives, names: Sequence[str]) -> Suites:
         """The suites that have these packages, as of the last solve()."""
-        ...
 
     # Lock -> pool
 
@@ -249,15 +232,12 @@ class Family(Protocol):
         Raises HostError if a mirror is not reachable or too slow or the disk is full, WorkError for
         a package that is gone or has other content.
         """
-        ...
 
     def glibc(self, packages: Iterable[LockedPackage]) -> str:
         """The version of the GNU C library in `packages`, "" if none: wheels depend on it."""
-        ...
 
     def python(self, packages: Iterable[LockedPackage], interpreter: str) -> str:
         """The upstream version of the package with `interpreter`, "" if none."""
-        ...
 
     def names(
         self, folder: Path, packages: Sequence[LockedPackage], *, whole: bool
@@ -267,42 +247,34 @@ class Family(Protocol):
         With `whole`, also reads files that are slow to read.  Raises WorkError for a missing
         package.
         """
-        ...
 
     # pool -> root
 
     def check_host(self) -> None:
         """Raise HostError unless the host has what install() and serving packages need."""
-        ...
 
     def bootstrap(self, engine: str, packages: Packages, workspace: Workspace) -> None:
         """Make the first layer.  Engines are interchangeable: what else they leave is removed."""
-        ...
 
     def install(self, packages: Packages, workspace: Workspace) -> None:
         """Add packages to a root.  Raises WorkError."""
-        ...
 
     def unpack_source(
         self, source: LockedSourcePackage, folder: Path, workspace: Workspace
     ) -> None:
         """Unpack a source package at `folder`/NAME, with the root's programs."""
-        ...
 
     def installed(self, workspace: Workspace) -> Mapping[str, Installed]:
         """The packages in a root, by identity()."""
-        ...
 
     def identity(self, package: LockedPackage) -> str:
         """The unique name of a package in a root, such as `zlib1g:amd64`."""
-        ...
 
     def kernel_release(self, workspace: Workspace, package: str) -> str:
         """The release (`uname -r`) of the one kernel that `package` installs.
 
         Raises InputError unless it is exactly one.
         """
-        ...
 
     # root, read from outside
 
@@ -313,45 +285,35 @@ class Family(Protocol):
         several packages is listed for one of them; the package manager's records of a package count
         as its files.  Configuration files that a package no longer ships are included.
         """
-        ...
 
     def package_versions(self, root: RootFiles) -> Mapping[str, str]:
         """The versions of the packages in the root, by name."""
-        ...
 
     def find_unsigned(self, root: RootFiles) -> Sequence[Unsigned]:
         """Where the root is configured to install packages without a trusted signature."""
-        ...
 
     def purl(self, package: LockedPackage, distribution: str, suite: str) -> str:
         """The package URL (https://github.com/package-url/purl-spec) of a package.
 
         A file of a source package has the architecture `source`.
         """
-        ...
 
     def package_with(self, path: str) -> str:
         """The package with a firmware file (absolute path) or a library (its name only), in words
         for a hint; "" if unknown.
         """
-        ...
 
     def is_upgrade(self, words: Sequence[str]) -> bool:
         """Whether a command line, program first, upgrades the packages of a running system."""
-        ...
 
     def find_upgrading(self, root: RootFiles) -> str:
         """The file that lets the root's own timers upgrade packages, "" if none does."""
-        ...
 
     def is_kernel_headers(self, package: str) -> bool:
         """Whether `package` has the headers that modules are built with."""
-        ...
 
     def is_kernel_package(self, package: str, release: str) -> bool:
         """Whether `package` has the kernel `release`, or modules that were built with it."""
-        ...
 
     def finalise(self) -> str:
         """A part of a shell script that writes the sources of a finished root."""
-        ...

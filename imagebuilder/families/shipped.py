@@ -15,15 +15,12 @@ class RootFiles(Protocol):
 
     def names(self, folder: str) -> Sequence[str]:
         """The names in a folder, sorted; empty if it is not a folder."""
-        ...
 
     def host(self, name: str) -> Path | None:
         """The path on this host of the file that `name` leads to, None if missing."""
-        ...
 
     def resolve(self, name: str) -> str | None:
         """The path that `name` leads to with symlinks followed, None if missing."""
-        ...
 
 
 class ChecksumKind(StrEnum):

@@ -52,15 +52,12 @@ class Progress(Protocol):
 
     def start(self, total: int, what: str) -> None:
         """A fetch of `total` bytes begins; `what` describes it in a line."""
-        ...
 
     def advance(self, count: int) -> None:
         """`count` more bytes have arrived."""
-        ...
 
     def done(self) -> None:
         """The fetch has ended, successfully or not."""
-        ...
 
 
 class Pace:

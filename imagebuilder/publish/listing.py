@@ -165,7 +165,7 @@ def verify_releases(tree: Tree, ui: Ui, profile: str = "") -> int:
             step.remark(f"{len(found)} damaged" if found else "intact")
             faults.extend(found)
     if faults:
-        raise DamagedError(faults)
+        raise DamagedError.of(faults)
     return len(releases)
 
 

@@ -37,6 +37,7 @@ from imagebuilder.nodes.evidence.consoles import (
 )
 from imagebuilder.nodes.evidence.tickets import find_neighbours, read_leases
 from imagebuilder.nodes.types import NETCONSOLE_PORT
+from imagebuilder.plain import stamp_of
 from imagebuilder.serve.remembered import Remembered
 from imagebuilder.tree import Tree
 
@@ -196,15 +197,6 @@ class Owners:
                 self.names = {key: words[0] for words in lines for key in words[1:]}
                 self.stamp = stamp
                 self.known.clear()
-
-
-def stamp_of(path: Path) -> object:
-    """A value that changes with the file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def receive(end: socket.socket, tree: Tree, owners: Owners) -> None:

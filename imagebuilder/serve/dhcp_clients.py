@@ -30,7 +30,6 @@ from imagebuilder.serve.stages import (
     DHCP_LINE,
     DHCP_REQUEST,
     MOST_TALKS,
-    TOLD,
     Talk,
     is_host,
 )
@@ -62,9 +61,9 @@ class DhcpClientWatch:
         if not (found := DHCP_LINE.match(line)):
             return
         talk = self.talks.setdefault(found[1], Talk())
-        if told := TOLD.match(found[2]):
-            setattr(talk, "vendor" if told[1] == "vendor class" else "user", told[2])
-        elif ack := ACK.match(found[2]):
+        if talk.hear(found[2]):
+            return
+        if ack := ACK.match(found[2]):
             self.note(ack[2], ack[1], talk, at)
         elif request := DHCP_REQUEST.match(found[2]):
             self.note(request[2], request[1] or "", talk, at)

@@ -33,12 +33,3 @@ def confirm_open(tree: Tree, awaited: Mapping[str, str], greeted: Collection[str
     """Record the nodes whose addresses are in `greeted` as ready."""
     if ready := [name for name, address in awaited.items() if address in greeted]:
         confirm_boots(tree, ready)
-
-
-def stamp_of_boots(tree: Tree) -> object:
-    """A value that changes with the records of boots."""
-    try:
-        status = tree.boots.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns

@@ -20,12 +20,13 @@ from imagebuilder.nodes.evidence.boots import FellBack, any_failed, find_fallbac
 from imagebuilder.nodes.evidence.usage import known_nodes, note_reports
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.types import Nodes
+from imagebuilder.plain import stamp_of
 from imagebuilder.process import run
 from imagebuilder.program import Program, program
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import Daemon, check_config, consoles, daemons, reload_changed
 from imagebuilder.serve.dhcp_clients import DhcpClientWatch
-from imagebuilder.serve.fallback import awaited_nodes, confirm_open, stamp_of_boots
+from imagebuilder.serve.fallback import awaited_nodes, confirm_open
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import ARCHITECTURES, copy_binaries
 from imagebuilder.serve.lines import Lines
@@ -135,7 +136,7 @@ def refuse() -> NoReturn:
 def run_daemons(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
     """Start all daemons, and watch until interrupted."""
     config = prepared.config
-    stamp = stamp_of(config)
+    stamp = stamp_of(config.tree.nodes_file)
     with ui.step("Writing the nodes' files"):
         copy_binaries(prepared.binaries, config.tree.tftp)
         if update_nodes(config.tree) != nodes:
@@ -249,7 +250,7 @@ def check_alive(server: RunningDaemons) -> None:
 
 def apply_changed_nodes(server: RunningDaemons) -> None:
     """Apply a changed nodes.yaml; an invalid one changes nothing and causes a warning."""
-    stamp = stamp_of(server.config)
+    stamp = stamp_of(server.config.tree.nodes_file)
     if stamp == server.stamp:
         return
     try:
@@ -313,7 +314,7 @@ def served_nodes(server: RunningDaemons) -> Nodes:
     A nodes.yaml that was not taken over may be half written, so nobody is missing for its sake.
     """
     nodes = server.screen.nodes
-    if stamp_of(server.config) == server.stamp:
+    if stamp_of(server.config.tree.nodes_file) == server.stamp:
         return nodes
     by_name = {node.name: node for node in (*nodes.nodes, *known_nodes(server.config.tree).nodes)}
     return replace(nodes, nodes=tuple(by_name.values()))
@@ -330,15 +331,6 @@ def take_over(config: ServeConfig) -> tuple[Nodes, list[str]]:
     return nodes, changed
 
 
-def stamp_of(config: ServeConfig) -> object:
-    """A value that changes with nodes.yaml."""
-    try:
-        status = config.tree.nodes_file.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
 def ask_ssh(server: RunningDaemons) -> None:
     """Find which of the nodes that are about to start sshd have started it."""
     waiting = {boot.address: boot.node for boot in server.progress.awaiting_ssh()}
@@ -351,7 +343,7 @@ def fall_back(server: RunningDaemons) -> None:
     """Record which nodes became ready, and change what the others boot."""
     tree, nodes = server.config.tree, server.screen.nodes
     try:
-        stamp = stamp_of_boots(tree)
+        stamp = stamp_of(tree.boots)
         if stamp != server.boots:
             server.awaited, server.failing = awaited_nodes(tree, nodes), any_failed(tree)
         confirm_open(tree, server.awaited, server.boot_probes.find_open({*server.awaited.values()}))

@@ -199,11 +199,8 @@ def find_closed(user: str, folder: Path) -> str:
 
 def check_ports(config: ServeConfig, holders: Sequence[Holder]) -> None:
     """Raise HostError that names the programs with a port that we need."""
-    faults = port_faults(config.ports, config.server, config.interface.name, holders)
-    if faults:
-        error = HostError(faults[0].what, where=faults[0].where, hint=faults[0].hint)
-        error.faults = tuple(faults)
-        raise error
+    if faults := port_faults(config.ports, config.server, config.interface.name, holders):
+        raise HostError.of(faults)
 
 
 def check_alone(config: ServeConfig, ui: Ui) -> None:

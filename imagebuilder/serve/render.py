@@ -30,17 +30,8 @@ def render_dnsmasq(config: ServeConfig, nodes: Sequence[Node]) -> str:
 
 def render_dhcp_hosts(nodes: Sequence[Node]) -> str:
     """The nodes' lines for `dhcp-hostsfile`: every NIC, the address if there is one, the name."""
-    return "".join(
-        ",".join(
-            (
-                *node.macs,
-                *((node.address,) if node.address else ()),
-                node.name,
-            )
-        )
-        + "\n"
-        for node in nodes
-    )
+    lines = ([*node.macs, *([node.address] if node.address else []), node.name] for node in nodes)
+    return "".join(f"{','.join(words)}\n" for words in lines)
 
 
 def render_hosts(config: ServeConfig, nodes: Sequence[Node]) -> str:

@@ -90,6 +90,13 @@ class Talk:
     vendor: str = ""
     user: str = ""
 
+    def hear(self, words: str) -> bool:
+        """Whether a line of the transaction is about a class of the client; keeps what it says."""
+        told = TOLD.match(words)
+        if told:
+            setattr(self, "vendor" if told[1] == "vendor class" else "user", told[2])
+        return told is not None
+
     @property
     def is_ipxe(self) -> bool:
         return "iPXE" in self.user
@@ -132,11 +139,7 @@ class BootWatch:
     def hear_dhcp(self, number: str, words: str) -> list[StageEvent]:
         """A line of a DHCP transaction; a client's classes are logged before its request."""
         talk = self.talks.setdefault(number, Talk())
-        if told := TOLD.match(words):
-            if told[1] == "vendor class":
-                talk.vendor = told[2]
-            else:
-                talk.user = told[2]
+        if talk.hear(words):
             return []
         if ack := ACK.match(words):
             return self.hear_ack(ack[2], ack[1], talk)

@@ -60,15 +60,8 @@ class SlimStep(Step):
 
     def apply(self, workspace: StepWorkspace) -> None:
         slim = self.slim
-        order = SlimOrder(
-            code=slim.code,
-            code_in=slim.code_in,
-            firmware=slim.firmware,
-            wanted=self.firmware,
-            modules=slim.modules,
-            kernel=workspace.family.kernel_release(workspace, self.kernel) if slim.modules else "",
-            unlinked=slim.unlinked,
-        )
+        kernel = workspace.family.kernel_release(workspace, self.kernel) if slim.modules else ""
+        order = SlimOrder(**vars(slim), wanted=self.firmware, kernel=kernel)
         said = run_slim(workspace, order)
         if workspace.on_note:
             workspace.on_note(said)

@@ -57,7 +57,6 @@ class Reader(Protocol):
 
     def story(self, name: str) -> NodeStory:
         """Raises InputError where nodes.yaml has no such node."""
-        ...
 
 
 class TreeReader:

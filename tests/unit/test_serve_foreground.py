@@ -16,13 +16,13 @@ from imagebuilder.nodes.evidence.boots import FellBack, NodeBoots, write_boots
 from imagebuilder.nodes.evidence.seen import read_seen
 from imagebuilder.nodes.files import update_nodes
 from imagebuilder.nodes.load import load_nodes
+from imagebuilder.plain import stamp_of
 from imagebuilder.serve import foreground
 from imagebuilder.serve.foreground import (
     ROTATION,
     RunningDaemons,
     apply_changed_nodes,
     fall_back,
-    stamp_of,
     take_in_reports,
 )
 from imagebuilder.serve.rotate import AT_LAST, MOST_REPORTS
@@ -53,7 +53,9 @@ def server(tmp_path: Path, reloaded: list[Sequence[str]]) -> RunningDaemons:
     update_nodes(tree)
     config = replace(FULL, tree=tree, folder=tree.serve / "foreground")
     screen = Screen(Ui(io.StringIO()), load_nodes(tree))
-    made = RunningDaemons(config, Ui(io.StringIO()), screen, ExitStack(), stamp=stamp_of(config))
+    made = RunningDaemons(
+        config, Ui(io.StringIO()), screen, ExitStack(), stamp=stamp_of(config.tree.nodes_file)
+    )
     apply_changed_nodes(made)
     assert not reloaded
     return made

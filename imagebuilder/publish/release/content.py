@@ -19,7 +19,7 @@ from typing import cast
 from imagebuilder.bootfiles import BOOT_FILES, INITRD, KERNEL
 from imagebuilder.decode import find_object, keep_object
 from imagebuilder.digest import digest_of_file
-from imagebuilder.errors import Fault, ImagebuilderError, WorkError
+from imagebuilder.errors import Fault, WorkError
 from imagebuilder.files import read_text
 from imagebuilder.image.types import find_image
 from imagebuilder.publish.journal import PUBLISH, read_tail
@@ -41,10 +41,6 @@ Identity = list[int]
 
 class DamagedError(WorkError):
     """A release differs from what was published."""
-
-    def __init__(self, faults: list[Fault]) -> None:
-        ImagebuilderError.__init__(self, faults[0].what, where=faults[0].where, hint=faults[0].hint)
-        self.faults = tuple(faults)
 
 
 def render_sums(sums: Mapping[str, str]) -> str:
@@ -106,7 +102,7 @@ def check_release(
     if root:
         faults += find_root_faults(tree, release)
     if faults:
-        raise DamagedError(faults)
+        raise DamagedError.of(faults)
 
 
 def find_file_faults(tree: Tree, release: ReleaseName, *, full: bool) -> list[Fault]:

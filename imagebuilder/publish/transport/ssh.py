@@ -249,9 +249,7 @@ def reported_failure(
     texts = ("\n" + "\n".join(lines)).split("\nerror: ")[1:]
     hint = SUDO_HINT if last.startswith("sudo:") else ""
     faults = [read_fault(remote, text) for text in texts] or [Fault(remote.host, last, hint)]
-    error = kind(faults[0].what, where=faults[0].where, hint=faults[0].hint)
-    error.faults = tuple(faults)
-    return error
+    return kind.of(faults)
 
 
 def read_fault(remote: Remote, text: str) -> Fault:
