@@ -24,10 +24,10 @@ from imagebuilder.lock.types import Lock, LockedLayer, LockedPackage
 from imagebuilder.phrases import list_first
 from imagebuilder.playbook.step import playbook_steps
 from imagebuilder.reasons import LayerRecord, differences
+from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.expectations import plain
 from imagebuilder.recipe.generated import all_files
-from imagebuilder.recipe.promises import promises_of
-from imagebuilder.recipe.types import Base, Overlay, Recipe
+from imagebuilder.recipe.types import Base, Hardware, Overlay, Recipe
 from imagebuilder.steps.build import BuildStep
 from imagebuilder.steps.config import ConfigStep
 from imagebuilder.steps.finalise import FinaliseStep
@@ -249,6 +249,21 @@ def expects_of(recipe: Recipe) -> Mapping[str, Json]:
     more: dict[str, Json] = {"cards": own, "assumed": assumed}
     expected = {"hardware": hardware, **plain(recipe.expectations)}
     return expected | {name: value for name, value in more.items() if value}
+
+
+def promises_of(recipe: Recipe) -> Mapping[str, Json]:
+    """The devices by PCI id, each with its possible drivers, and their device nodes."""
+    return {
+        "hardware": [promise(device) for device in recipe.hardware],
+        "devices": [dict(asdict(device)) for device in recipe.expectations.devices],
+    }
+
+
+def promise(device: Hardware) -> Json:
+    chip = device.chip or find_chip(device.pci)
+    modules: list[Json] = [*chip.modules] if chip else []
+    pci = device.pci.lower()
+    return {"pci": pci, "name": device.name, "target": device.target, "modules": modules}
 
 
 def packages_of(base: Base, packages: tuple[LockedPackage, ...], epoch: int) -> Packages:

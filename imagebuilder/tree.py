@@ -126,51 +126,43 @@ Name = Annotated[str, AfterValidator(check_name)]
 ReleaseText = Annotated[str, AfterValidator(check_release)]
 
 
+class Below:
+    """A path of a tree, by its name there."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, tree: Tree, _: type[Tree]) -> Path:
+        return tree.path / self.name
+
+
 @dataclass(frozen=True)
 class Tree:
     """The tree at `path`, absolute; make_tree() makes it."""
 
     path: Path
 
-    @property
-    def nodes_file(self) -> Path:
-        return self.path / "nodes.yaml"
-
-    @property
-    def http(self) -> Path:
-        return self.path / "http"
-
-    @property
-    def tftp(self) -> Path:
-        return self.path / "tftp"
-
-    @property
-    def roots(self) -> Path:
-        return self.path / "roots"
-
-    @property
-    def repo(self) -> Path:
-        return self.path / "repo"
-
-    @property
-    def serve(self) -> Path:
-        return self.path / "serve"
-
-    @property
-    def journal(self) -> Path:
-        return self.path / "journal.jsonl"
-
-    @property
-    def actions(self) -> Path:
-        return self.path / "actions.jsonl"
+    nodes_file = Below("nodes.yaml")
+    http = Below("http")
+    tftp = Below("tftp")
+    roots = Below("roots")
+    repo = Below("repo")
+    serve = Below("serve")
+    journal = Below("journal.jsonl")
+    actions = Below("actions.jsonl")
+    node_configs = Below("given")
+    strangers = Below("seen/strangers.json")  # unverified reports of what machines run
+    dhcp_clients = Below("seen/asked.json")  # DHCP clients that are not in nodes.yaml
+    reports_mark = Below("serve/reports.offset")
+    boots = Below("serve/boots.json")  # the releases nodes became ready with, or failed to boot
+    reserve = Below("reserve")  # space for removing releases from a full disk
+    # Readable only for root: the web server's log of reports, the tickets of the nodes' last boots.
+    reports_log = Below("serve/reports.log")
+    tickets = Below("serve/tickets.json")
 
     def action_log(self, action: str) -> Path:
         """The output of an action's command; locked while it runs."""
         return self.path / "actions" / f"{action}.log"
-
-    @property
-    def node_configs(self) -> Path:
-        return self.path / "given"
 
     def release(self, release: ReleaseName) -> Path:
         return self.http / "releases" / release.profile / release.version
@@ -209,35 +201,6 @@ class Tree:
         """The last changes of a node's health."""
         return self.path / "health" / f"{node}.json"
 
-    @property
-    def strangers(self) -> Path:
-        """Unverified reports of what machines run."""
-        return self.path / "seen" / "strangers.json"
-
-    @property
-    def dhcp_clients(self) -> Path:
-        """DHCP clients that are not in nodes.yaml."""
-        return self.path / "seen" / "asked.json"
-
-    @property
-    def reports_log(self) -> Path:
-        """The web server's log of reports and tickets; readable only for root."""
-        return self.serve / "reports.log"
-
-    @property
-    def reports_mark(self) -> Path:
-        return self.serve / "reports.offset"
-
-    @property
-    def tickets(self) -> Path:
-        """The tickets of the nodes' last boots; readable only for root."""
-        return self.serve / "tickets.json"
-
-    @property
-    def boots(self) -> Path:
-        """The releases that nodes became ready with, or failed to boot."""
-        return self.serve / "boots.json"
-
     def consoles(self, node: str) -> Path:
         """The kernel messages of a node's last boots; readable only for root."""
         return self.serve / "consoles" / node
@@ -259,11 +222,6 @@ class Tree:
 
     def lock(self, name: str) -> Path:
         return self.path / "locks" / name
-
-    @property
-    def reserve(self) -> Path:
-        """Space for removing releases from a full disk."""
-        return self.path / "reserve"
 
 
 def hyphened(mac: str) -> str:

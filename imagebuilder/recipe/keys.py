@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from imagebuilder import process
-from imagebuilder.errors import Fault
+from imagebuilder.errors import Fault, InputError
 from imagebuilder.files import read_plain
 from imagebuilder.phrases import quote
 from imagebuilder.plain import is_special
 from imagebuilder.recipe.positions import Document
+from imagebuilder.recipe.types import Source
 
 KEYS_VAR = "ssh_authorized_keys"
 SSH_TYPES = (
@@ -139,6 +140,35 @@ def fingerprints_of(content: bytes) -> tuple[str, ...]:
         if record[0] == "pub" and after[0] == "fpr"
     ]
     return tuple(sorted(found))
+
+
+def load_key(source: Source) -> bytes:
+    """The certificates of a vendor's source, binary.
+
+    Raises InputError if the file is missing, is not a certificate, or does not have exactly the
+    fingerprints that the recipe pins.
+    """
+    where = f"source {source.id}: key {source.key}"
+    try:
+        content = dearmoured(read_plain(source.key))
+        found = set(fingerprints_of(content))
+    except OSError as error:
+        raise InputError(f"{error.strerror}", where=where) from error
+    if not found:
+        raise InputError(
+            "not an OpenPGP certificate",
+            where=where,
+            hint="save the vendor's key file there unchanged, armoured or binary",
+        )
+    wanted = set(source.fingerprints)
+    if wanted and found != wanted:
+        has, pinned = (", ".join(sorted(each)) for each in (found, wanted))
+        raise InputError(
+            f"the file has {has}, but the overlay pins {pinned}",
+            where=where,
+            hint="compare with what the vendor publishes elsewhere before changing either",
+        )
+    return content
 
 
 def dearmoured(content: bytes) -> bytes:

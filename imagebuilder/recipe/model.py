@@ -33,6 +33,7 @@ from imagebuilder.recipe.model_stages import (
     TargetsModel,
 )
 from imagebuilder.recipe.model_words import (
+    Because,
     CmdlineWord,
     Entry,
     Fingerprint,
@@ -347,20 +348,14 @@ class SiteSourceModel(Model):
     fingerprints: list[Fingerprint] = Field(
         default=[], description="Exactly the fingerprints that this key file must have."
     )
-    because: str = Field(
-        min_length=10,
-        description="Reason; printed by every lock and recorded in lock and manifest.",
-    )
+    because: Because
 
 
 class SiteKeyringModel(Model):
     """The keyring of a mirror that signs its archives itself, as aptly and reprepro do."""
 
     keyring: RootPath = Field(description="Keyring on the host, instead of the base's.")
-    because: str = Field(
-        min_length=10,
-        description="Reason; printed by every lock and recorded in lock and manifest.",
-    )
+    because: Because
 
 
 class ModuleSigningModel(Model):

@@ -14,15 +14,19 @@ from imagebuilder.recipe.model_words import AccountName, Entry, Model
 class UserModel(Model):
     """A user account (useradd(8)).  It has no password."""
 
-    name: str = Field(description="Login name. Template.")
+    name: Annotated[str, rules.ACCOUNT] = Field(description="Login name. Template.")
     uid: int | None = Field(
         default=None, ge=1, le=60000, description="Fixed uid; by default the next free one."
     )
-    home: str = Field(default="", description="Home, `/home/NAME` unless set. Template.")
-    shell: str = Field(default="/bin/bash", description="Login shell.")
-    groups: list[Entry] = Field(default=[], description="Supplementary groups.")
+    home: Annotated[str, rules.PLACE] = Field(
+        default="", description="Home, `/home/NAME` unless set. Template."
+    )
+    shell: Annotated[str, rules.PLACE] = Field(default="/bin/bash", description="Login shell.")
+    groups: Annotated[list[Entry], rules.ACCOUNT] = Field(
+        default=[], description="Supplementary groups."
+    )
     system: bool = Field(default=False, description="A system account.")
-    comment: str = Field(default="", description="GECOS field. Template.")
+    comment: Annotated[str, rules.GECOS] = Field(default="", description="GECOS field. Template.")
 
 
 class GroupModel(Model):

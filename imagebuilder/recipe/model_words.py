@@ -47,6 +47,13 @@ CmdlineWord = Annotated[
 ]
 Word = Annotated[str, StringConstraints(pattern=rules.WORD.whole)]
 Uri = Annotated[str, StringConstraints(pattern=rules.URI.whole)]
+Because = Annotated[
+    str,
+    Field(
+        min_length=10,
+        description="Reason; printed by every lock and recorded in lock and manifest.",
+    ),
+]
 VarValue = bool | int | str | list[str]
 
 

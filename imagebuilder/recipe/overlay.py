@@ -24,7 +24,6 @@ from imagebuilder.recipe.model import (
     SiteSourceModel,
     SourceModel,
 )
-from imagebuilder.recipe.model_accounts import UserModel
 from imagebuilder.recipe.names import load_names
 from imagebuilder.recipe.part import (
     Part,
@@ -37,7 +36,6 @@ from imagebuilder.recipe.positions import KeyPath, Origin, render_path
 from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.rules import (
     ACCOUNT,
-    GECOS,
     PACKAGE,
     PIN,
     PLACE,
@@ -63,7 +61,6 @@ from imagebuilder.recipe.types import (
     Script,
     Source,
     TreeFile,
-    User,
 )
 from imagebuilder.settings import Settings
 
@@ -158,15 +155,15 @@ def render_overlay(
         check_program(part, scope, check)
     files = load_tree(scope, part.folder, part.shown, file.files, ACCOUNT)
     keys = render_fields(OverlayKeys, file, (), scope) or OverlayKeys()
+    users = tuple(replace(user, home=user.home or f"/home/{user.name}") for user in keys.users)
     return Overlay(
-        **{**vars(keys), "packages": names.of(keys.packages)},
+        **{**vars(keys), "packages": names.of(keys.packages), "users": users},
         name=part.name,
         path=part.folder,
         sources=tuple(render_sources(part, scope, consents, places)),
         files=files,
         scripts=tuple(render_scripts(part, scope)),
         python=tuple(render_python(part, scope)),
-        users=tuple(render_users(file.users, scope)),
         checks=checks,
         builds=tuple(render_builds(part, scope, names)),
         playbooks=tuple(render_playbooks(part, scope)),
@@ -192,18 +189,6 @@ def find_named(part: Part, scope: Scope, files: Sequence[TreeFile]) -> Iterator[
 
 def named_at(kind: NameKind, name: str, origin: Origin) -> Named:
     return Named(kind, name, origin.where, render_path(origin.path))
-
-
-def render_users(users: Sequence[UserModel], scope: Scope) -> Iterator[User]:
-    for index, user in enumerate(users):
-        path = ("users", index)
-        name = scope.text((*path, "name"), user.name, ACCOUNT)
-        home = scope.text((*path, "home"), user.home, PLACE) if user.home else f"/home/{name}"
-        shell = scope.text((*path, "shell"), user.shell, PLACE)
-        comment = scope.text((*path, "comment"), user.comment, GECOS)
-        groups = scope.entries((*path, "groups"), user.groups, ACCOUNT)
-        if name and home and shell and comment is not None:
-            yield User(name, user.uid, home, shell, groups, user.system, comment)
 
 
 def render_sources(

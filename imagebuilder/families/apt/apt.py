@@ -26,10 +26,10 @@ from imagebuilder.digest import Json, digest_of, digest_of_bytes
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.families.apt.mirrors import archive_uri, split_uri
 from imagebuilder.files import place_file, read_text
-from imagebuilder.lock.keys import load_key
 from imagebuilder.lock.storage import make_folder
 from imagebuilder.locks import file_lock
 from imagebuilder.process import Completed, failure, run
+from imagebuilder.recipe.keys import load_key
 from imagebuilder.recipe.types import Source
 
 HOST_LOGINS, HOST_LOGINS_PARTS = Path("/etc/apt/auth.conf"), Path("/etc/apt/auth.conf.d")

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imagebuilder.errors import InputError
-from imagebuilder.lock.keys import load_key
-from imagebuilder.recipe.keys import BEGIN, dearmoured, find_fingerprints
+from imagebuilder.recipe.keys import BEGIN, dearmoured, find_fingerprints, load_key
 from imagebuilder.recipe.types import Source
 from tests.fixtures.aptrepo import SigningKey, gpg
 

@@ -15,7 +15,7 @@ import pytest
 
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.families.apt.family import APT
-from imagebuilder.image.make import list_sources
+from imagebuilder.image.assemble import list_sources
 from imagebuilder.lock.difference import lock_differences
 from imagebuilder.lock.file import load_lock, make_lock_file
 from imagebuilder.lock.types import Lock

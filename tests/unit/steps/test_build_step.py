@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.families.apt.family import APT
-from imagebuilder.image.make import make_build
+from imagebuilder.image.assemble import make_build
 from imagebuilder.image.sbom import SbomSubject, render_sbom
 from imagebuilder.lock.builds import build_requests, every_package
 from imagebuilder.lock.types import (
