@@ -13,9 +13,12 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError, WorkError
@@ -27,6 +30,8 @@ from imagebuilder.lock.storage import check_free, storing
 from imagebuilder.lock.types import Lock, LockedPackage, LockedWheel
 from imagebuilder.locks import file_lock
 from imagebuilder.ui import format_count
+
+L = TypeVar("L", LockedPackage, LockedWheel)
 
 UNFINISHED = ".unfinished"
 # A partial file that nobody resumed for so long is no longer needed, or its mirror is gone.
@@ -56,13 +61,7 @@ def missing_packages(
     only: frozenset[str] | None = None,
 ) -> list[LockedPackage]:
     """The packages (of `only`) that are missing, of the wrong size, or `doubted` and wrong."""
-    wanted = {package.sha256: package for package in every_package(lock)}
-    return [
-        package
-        for package in wanted.values()
-        if (only is None or package.sha256 in only)
-        and not is_there(package_path(pool, package), package, doubted)
-    ]
+    return missing(every_package(lock), partial(package_path, pool), doubted, only)
 
 
 def missing_wheels(
@@ -72,18 +71,18 @@ def missing_wheels(
     only: frozenset[str] | None = None,
 ) -> list[LockedWheel]:
     """The wheels (of `only`) that are missing, of the wrong size, or `doubted` and wrong."""
-    wanted = {
-        wheel.sha256: wheel
-        for layer in lock.layers
-        for env in environments(layer)
-        for wheel in env.wheels
-    }
-    return [
-        wheel
-        for wheel in wanted.values()
-        if (only is None or wheel.sha256 in only)
-        and not is_there(wheel_path(wheels, wheel), wheel, doubted)
-    ]
+    every = (env.wheels for layer in lock.layers for env in environments(layer))
+    return missing(chain.from_iterable(every), partial(wheel_path, wheels), doubted, only)
+
+
+def missing(
+    files: Iterable[L],
+    place: Callable[[L], Path],
+    doubted: frozenset[str],
+    only: frozenset[str] | None,
+) -> list[L]:
+    wanted = {file.sha256: file for file in files if only is None or file.sha256 in only}
+    return [file for file in wanted.values() if not is_there(place(file), file, doubted)]
 
 
 def is_there(path: Path, file: LockedPackage | LockedWheel, doubted: frozenset[str]) -> bool:

@@ -195,10 +195,7 @@ def render_sources(
     part: Part, scope: Scope, consents: Consents, places: Places
 ) -> Iterator[Source]:
     """The vendors' sources that apply, each with a key file that has the pinned fingerprints."""
-    for index, source in enumerate(part.file.sources):
-        path: KeyPath = ("sources", index)
-        if not scope.holds((*path, "when"), source.when):
-            continue
+    for path, source in scope.counted("sources", part.file.sources):
         uri = scope.text((*path, "uri"), source.uri, URI)
         suites = [
             scope.text((*path, "suites", number), suite, WORD)
@@ -280,20 +277,14 @@ def check_fingerprints(scope: Scope, path: KeyPath, source: SourceModel, key_fil
 
 
 def render_scripts(part: Part, scope: Scope) -> Iterator[Script]:
-    for index, script in enumerate(part.file.scripts):
-        path = ("scripts", index)
-        if not scope.holds((*path, "when"), script.when):
-            continue
+    for path, script in scope.counted("scripts", part.file.scripts):
         found = find_inside(part, scope, (*path, "run"), script.run)
         if found and check_runs(scope, (*path, "run"), script.run, found):
             yield Script(script.run, digest_of_file(found), found, script.network)
 
 
 def render_python(part: Part, scope: Scope) -> Iterator[PythonEnv]:
-    for index, environment in enumerate(part.file.python):
-        path = ("python", index)
-        if not scope.holds((*path, "when"), environment.when):
-            continue
+    for path, environment in scope.counted("python", part.file.python):
         check_places(scope, path, environment)
         hint = f"make it with: {environment.made_with}" if environment.made_with else ""
         written = environment.requirements

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from jinja2 import nodes
 
@@ -18,7 +19,7 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import Fault
 from imagebuilder.phrases import quote, suggest
 from imagebuilder.process import run
-from imagebuilder.recipe.model_words import Entry
+from imagebuilder.recipe.model_words import Entry, Model
 from imagebuilder.recipe.positions import Document, KeyPath, Origin
 from imagebuilder.recipe.rules import Rule
 from imagebuilder.recipe.template import (
@@ -43,6 +44,9 @@ JINJA_WORDS = (
 # Expressions and statements in a template.
 MARKED = re.compile(r"\{\{(?:(?!\{\{).)*?\}\}|\{%(?:(?!\{%).)*?%\}", re.DOTALL)
 RESERVED = frozenset((*BUILT_IN, *JINJA_WORDS, "each"))
+
+
+M = TypeVar("M", bound=Model)
 
 
 class TemplateProblem(Exception):  # noqa: N818 - turned into a Fault, no person sees it
@@ -193,6 +197,12 @@ class Scope:
         except Unknown:
             pass
         return False
+
+    def counted(self, key: str, models: Sequence[M]) -> Iterator[tuple[KeyPath, M]]:
+        """The models in the list `key` whose `when` holds, each with its path."""
+        for number, model in enumerate(models):
+            if self.holds((key, number, "when"), getattr(model, "when", "true")):
+                yield (key, number), model
 
     def each(self, path: KeyPath, name: str) -> Iterator[Scope]:
         """This scope, or for a list var one for each of its elements, which has it as `each`."""

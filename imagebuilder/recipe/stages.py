@@ -31,10 +31,7 @@ BUILD_WHEELS = "/opt/imagebuilder/wheels"
 
 def check_targets(models: Sequence[TargetsModel], scope: Scope) -> None:
     """A fault for a target that the overlay's software has no code for."""
-    for number, model in enumerate(models):
-        path = ("targets", number)
-        if not scope.holds((*path, "when"), model.when):
-            continue
+    for path, model in scope.counted("targets", models):
         for one in scope.each(path, model.each):
             target = one.text((*path, "target"), model.target, TARGET)
             if target and target not in model.supported:
@@ -45,10 +42,7 @@ def check_targets(models: Sequence[TargetsModel], scope: Scope) -> None:
 
 def check_refusals(name: str, models: Sequence[RefusalModel], scope: Scope) -> None:
     """A fault for each reason why the overlay cannot be used on this base or with these vars."""
-    for number, model in enumerate(models):
-        path = ("refuses", number)
-        if not scope.holds((*path, "when"), model.when):
-            continue
+    for path, model in scope.counted("refuses", models):
         because = scope.text((*path, "because"), model.because, LINE)
         instead = scope.text((*path, "instead"), model.instead, LINE)
         if because is not None and instead is not None:
@@ -57,10 +51,7 @@ def check_refusals(name: str, models: Sequence[RefusalModel], scope: Scope) -> N
 
 
 def render_builds(part: Part, scope: Scope, names: PackageNames) -> Iterator[Build]:
-    for number, model in enumerate(part.file.builds):
-        path: KeyPath = ("builds", number)
-        if not scope.holds((*path, "when"), model.when):
-            continue
+    for path, model in scope.counted("builds", part.file.builds):
         found = find_inside(part, scope, (*path, "run"), model.run)
         if not found or not check_runs(scope, (*path, "run"), model.run, found):
             continue
@@ -97,10 +88,7 @@ def build_python(part: Part, scope: Scope, path: KeyPath, model: BuildModel) -> 
 
 def render_playbooks(part: Part, scope: Scope) -> Iterator[Playbook]:
     names: set[str] = set()
-    for number, model in enumerate(part.file.ansible):
-        path: KeyPath = ("ansible", number)
-        if not scope.holds((*path, "when"), model.when):
-            continue
+    for path, model in scope.counted("ansible", part.file.ansible):
         found = find_playbook(part, scope, (*path, "playbook"), model)
         playbook = found and read_found(part, scope, path, model, found)
         if playbook and playbook.name in names:

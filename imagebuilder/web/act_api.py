@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from imagebuilder.decode import parse_object
 from imagebuilder.digest import Json
-from imagebuilder.errors import InputError
 from imagebuilder.locks import is_locked
 from imagebuilder.nodes.load import stamp_of
 from imagebuilder.untrusted import clean_lines
@@ -25,6 +24,7 @@ from imagebuilder.web.act_pages import (
     find_action,
     question_of,
     read_body,
+    refusing,
 )
 from imagebuilder.web.action_journal import read_actions, read_said
 from imagebuilder.web.orders import parse_order
@@ -67,10 +67,8 @@ async def order_action(site: WebSite, request: Request) -> Response:
     if authorization[: len(BEARER)].lower() != BEARER:
         raise unauthorized("send a token: Authorization: Bearer TOKEN")
     body = await read_body(request)
-    try:
+    with refusing():
         order = parse_order(parse_object(body, "the request", hint=""))
-    except InputError as error:
-        raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
     if not order.yes and (question := question_of(site.snapshot, order)):
         words = f"not confirmed: {question} `yes` confirms it"
         raise HTTPException(HTTPStatus.CONFLICT, words)

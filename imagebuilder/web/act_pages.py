@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from http import HTTPStatus
 from urllib.parse import parse_qsl, quote, urlencode
@@ -189,10 +190,8 @@ def name_filtered(snapshot: WebSnapshot, query: QueryParams) -> list[tuple[str, 
     """
     if not any(query.get(key) for key in FILTER):
         return []
-    try:
+    with refusing():
         names = [row.name for row in filter_rows(snapshot, query)]
-    except InputError as error:
-        raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
     if not names:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "no node fits this filter any more")
     return [("verb", query.get("verb", "")), ("nodes", " ".join(names))]
@@ -263,11 +262,18 @@ async def confirm(site: WebSite, request: Request) -> Response:
     raise HTTPException(answer.status, answer.error)
 
 
-def parse(fields: list[tuple[str, str]]) -> ActOrder:
+@contextmanager
+def refusing() -> Iterator[None]:
+    """A block that takes what somebody sent: what is wrong with it is an HTTPException."""
     try:
-        return parse_form(fields)
+        yield
     except InputError as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
+
+
+def parse(fields: list[tuple[str, str]]) -> ActOrder:
+    with refusing():
+        return parse_form(fields)
 
 
 def resolve(snapshot: WebSnapshot, order: ActOrder) -> ActOrder:
@@ -287,10 +293,8 @@ def resolve(snapshot: WebSnapshot, order: ActOrder) -> ActOrder:
         raise HTTPException(HTTPStatus.NOT_FOUND, f"there is no release of {wanted!r}")
     if not order.nodes:
         return order
-    try:
+    with refusing():
         chosen = select_nodes(order.nodes, snapshot.nodes)
-    except InputError as error:
-        raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
     if len(chosen) > MOST_NODES:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"these are more than {MOST_NODES} nodes")
     return replace(order, nodes=tuple(node.name for node in chosen))
