@@ -11,7 +11,7 @@ from pathlib import Path
 from imagebuilder.boot.acceleration import KVM, probe
 from imagebuilder.boot.machine import MEMORY_MIB
 from imagebuilder.bootfiles import KERNEL
-from imagebuilder.doctor.finding import HostFinding, Severity
+from imagebuilder.doctor.finding import HostFinding, fine, warning
 from imagebuilder.doctor.host import (
     examine_kernel,
     examine_kvm,
@@ -55,10 +55,8 @@ def examine_free(meminfo: str) -> HostFinding:
     free = next((int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"), 0)
     what = f"{format_size(free)} available; a machine needs {format_size(MEMORY_MIB * MIB)}"
     if free < MEMORY_MIB * MIB:
-        return HostFinding(
-            "memory", Severity.WARNING, what, "end other programs, or test on another host"
-        )
-    return HostFinding("memory", Severity.OK, what)
+        return warning("memory", what, "end other programs, or test on another host")
+    return fine("memory", what)
 
 
 def examine_acceleration(kernel: Path | None, path: str, *, is_root: bool) -> HostFinding:
@@ -68,4 +66,4 @@ def examine_acceleration(kernel: Path | None, path: str, *, is_root: bool) -> Ho
     with tempfile.TemporaryDirectory(prefix="imagebuilder-doctor-") as work:
         found = probe(kernel, Path(work))
     slower = "" if found.kind == "kvm" else ": machines are emulated, which is slower"
-    return HostFinding("kvm", Severity.OK, f"{found.why}{slower}")
+    return fine("kvm", f"{found.why}{slower}")

@@ -35,3 +35,15 @@ class HostFinding:
     def ok(self) -> bool:
         """Whether nothing must be fixed."""
         return self.level is Severity.OK
+
+
+def fine(subject: str, what: str) -> HostFinding:
+    return HostFinding(subject, Severity.OK, what)
+
+
+def warning(subject: str, what: str, fix: str) -> HostFinding:
+    return HostFinding(subject, Severity.WARNING, what, fix)
+
+
+def problem(subject: str, what: str, fix: str = "") -> HostFinding:
+    return HostFinding(subject, Severity.PROBLEM, what, fix)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.doctor.finding import HostFinding, Severity
+from imagebuilder.doctor.finding import HostFinding, Severity, fine, problem, warning
 from imagebuilder.errors import HostError
 from imagebuilder.families.tool import Tool, check_tool, find_tool
 from imagebuilder.files import scratch
@@ -77,10 +77,8 @@ def load_needs() -> tuple[Need, ...]:
 def examine_python(version: tuple[int, ...]) -> HostFinding:
     text = ".".join(map(str, version))
     if version < OLDEST_PYTHON:
-        return HostFinding(
-            "python", Severity.PROBLEM, f"{text} is too old", "use Python 3.11 or newer"
-        )
-    return HostFinding("python", Severity.OK, text)
+        return problem("python", f"{text} is too old", "use Python 3.11 or newer")
+    return fine("python", text)
 
 
 def examine_need(need: Need, path: str, *, required: bool = False) -> HostFinding:
@@ -91,16 +89,16 @@ def examine_need(need: Need, path: str, *, required: bool = False) -> HostFindin
     if not is_present(need.tool, path):
         return HostFinding(subject, level, f"is not installed: {need.purpose}", fix)
     if need.least == "-" or not is_present("setpriv", path):  # no program runs without setpriv
-        return HostFinding(subject, Severity.OK, need.purpose)
+        return fine(subject, need.purpose)
     version = find_tool_version(need.tool)
     if version is None:
-        return HostFinding(subject, Severity.WARNING, "does not print its version", fix)
+        return warning(subject, "does not print its version", fix)
     if numbers(version) < numbers(need.least):
         return HostFinding(
             subject, level, f"{version} is older than {need.least}, the oldest version tested",
             "update the distribution to Debian 12 or Ubuntu 24.04, or newer",
         )  # fmt: skip
-    return HostFinding(subject, Severity.OK, f"{version}: {need.purpose}")
+    return fine(subject, f"{version}: {need.purpose}")
 
 
 def examine_ansible() -> HostFinding:
@@ -109,12 +107,12 @@ def examine_ansible() -> HostFinding:
         find_ansible()
     except HostError as error:
         what = "is not installed; only recipes with playbooks need it"
-        return HostFinding("ansible", Severity.OK, f"{what}: {error.faults[0].hint}")
+        return fine("ansible", f"{what}: {error.faults[0].hint}")
     try:
-        return HostFinding("ansible", Severity.OK, f"{check_ansible()}: runs recipes' playbooks")
+        return fine("ansible", f"{check_ansible()}: runs recipes' playbooks")
     except HostError as error:
         fault = error.faults[0]
-        return HostFinding("ansible", Severity.WARNING, fault.what, fault.hint)
+        return warning("ansible", fault.what, fault.hint)
 
 
 def examine_engine(tool: Tool) -> HostFinding:
@@ -123,14 +121,12 @@ def examine_engine(tool: Tool) -> HostFinding:
         find_tool(tool)
     except HostError:
         what = f"is not installed; only bases with `engine: {tool.engine}` need it"
-        return HostFinding(tool.program, Severity.OK, f"{what}: {tool.install}")
+        return fine(tool.program, f"{what}: {tool.install}")
     try:
-        return HostFinding(
-            tool.program, Severity.OK, f"{check_tool(tool)}: makes first layers on request"
-        )
+        return fine(tool.program, f"{check_tool(tool)}: makes first layers on request")
     except HostError as error:
         fault = error.faults[0]
-        return HostFinding(tool.program, Severity.WARNING, fault.what, fault.hint)
+        return warning(tool.program, fault.what, fault.hint)
 
 
 def is_present(tool: str, path: str) -> bool:
@@ -157,21 +153,17 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def examine_root(path: str, *, is_root: bool) -> HostFinding:
     if is_root:
-        return HostFinding("root", Severity.OK, "this is root")
+        return fine("root", "this is root")
     if is_present("sudo", path):
-        return HostFinding("root", Severity.OK, "sudo is available for the steps that need root")
-    return HostFinding(
-        "root", Severity.PROBLEM, "not root, and sudo is not installed", "su -c 'imagebuilder …'"
-    )
+        return fine("root", "sudo is available for the steps that need root")
+    return problem("root", "not root, and sudo is not installed", "su -c 'imagebuilder …'")
 
 
 def examine_kernel(path: str, *, is_root: bool) -> tuple[HostFinding, ...]:
     """Whether namespaces and overlayfs work, by trying both."""
     if not is_root:
         text = "not tested: this needs root"
-        return HostFinding("namespaces", Severity.OK, text), HostFinding(
-            "overlayfs", Severity.OK, text
-        )
+        return fine("namespaces", text), fine("overlayfs", text)
     if not (is_present("unshare", path) and is_present("setpriv", path)):
         return ()  # reported by examine_need
     namespaces = examine_probe("namespaces", ("true",), "allow mount, pid, ipc and uts namespaces")
@@ -184,24 +176,22 @@ def examine_probe(subject: str, argv: tuple[str, ...], fix: str) -> HostFinding:
     """The result of a command in its own namespaces."""
     done = run([*NAMESPACES, *argv], check=False)
     if done.status == 0:
-        return HostFinding(subject, Severity.OK, "works")
+        return fine(subject, "works")
     said = done.stderr.strip().splitlines()
-    return HostFinding(
-        subject, Severity.PROBLEM, said[-1] if said else f"status {done.status}", fix
-    )
+    return problem(subject, said[-1] if said else f"status {done.status}", fix)
 
 
 def examine_sandbox(state: Path, path: str, *, is_root: bool) -> HostFinding:
     if not is_root:
-        return HostFinding("sandbox", Severity.OK, "not tested: this needs root")
+        return fine("sandbox", "not tested: this needs root")
     if not (is_present("unshare", path) and is_present("setpriv", path)):
-        return HostFinding("sandbox", Severity.PROBLEM, "not tested: unshare or setpriv is missing")
+        return problem("sandbox", "not tested: unshare or setpriv is missing")
     try:
         check_sandbox(state)
     except HostError as error:
         fault = error.faults[0]
-        return HostFinding("sandbox", Severity.PROBLEM, fault.what, fault.hint)
-    return HostFinding("sandbox", Severity.OK, "works: its root user has no rights on this host")
+        return problem("sandbox", fault.what, fault.hint)
+    return fine("sandbox", "works: its root user has no rights on this host")
 
 
 def examine_state(state: Path, *, is_root: bool) -> tuple[HostFinding, ...]:
@@ -214,7 +204,7 @@ def examine_state(state: Path, *, is_root: bool) -> tuple[HostFinding, ...]:
         what = f"{there} is mounted noexec: programs of images cannot run there"
         fix = f"mount it with exec (findmnt --target {there} shows the mount), "
         fix += "or set IMAGEBUILDER_STATE to another folder"
-        fitness = HostFinding("state", Severity.PROBLEM, what, fix)
+        fitness = problem("state", what, fix)
     elif fitness.ok and os.access(there, os.W_OK):
         fitness = examine_features(there, kind, is_root=is_root)
     return space, fitness
@@ -229,7 +219,7 @@ def examine_space(free: int, folder: Path) -> HostFinding:
     """Whether there is space for roots and packages; `free` in bytes."""
     what = f"{format_size(free)} free in {folder}"
     if free >= SPACE_LOW:
-        return HostFinding("space", Severity.OK, what)
+        return fine("space", what)
     level = Severity.WARNING if free >= SPACE_NONE else Severity.PROBLEM
     return HostFinding(
         "space", level, f"{what}, but a large image needs {format_size(SPACE_LOW)}",
@@ -241,12 +231,10 @@ def examine_type(kind: str, folder: Path) -> HostFinding:
     """Whether a file system of this type can hold the state directory."""
     fix = "set IMAGEBUILDER_STATE to a folder on ext4, xfs or btrfs"
     if kind in UNFIT_TYPES or kind.startswith("fuse."):
-        return HostFinding(
-            "state", Severity.PROBLEM, f"{folder} is on {kind}, which cannot hold an overlayfs", fix
-        )
+        return problem("state", f"{folder} is on {kind}, which cannot hold an overlayfs", fix)
     if kind in ("tmpfs", "ramfs"):
-        return HostFinding("state", Severity.WARNING, f"{folder} is in memory ({kind})", fix)
-    return HostFinding("state", Severity.OK, f"{folder} is on {kind}")
+        return warning("state", f"{folder} is in memory ({kind})", fix)
+    return fine("state", f"{folder} is on {kind}")
 
 
 def examine_features(folder: Path, kind: str, *, is_root: bool) -> HostFinding:
@@ -263,13 +251,12 @@ def examine_features(folder: Path, kind: str, *, is_root: bool) -> HostFinding:
             for name in names:
                 os.setxattr(file, name, b"1")
     except OSError as error:
-        return HostFinding(
-            "state", Severity.PROBLEM, f"could not {doing} in {folder} ({kind}): {error.strerror}",
+        return problem(
+            "state",
+            f"could not {doing} in {folder} ({kind}): {error.strerror}",
             "set IMAGEBUILDER_STATE to a folder on ext4, xfs or btrfs",
-        )  # fmt: skip
-    return HostFinding(
-        "state", Severity.OK, f"{folder} is on {kind}: hard links and attributes work"
-    )
+        )
+    return fine("state", f"{folder} is on {kind}: hard links and attributes work")
 
 
 def type_of_mount(folder: Path, mounts: Iterable[tuple[str, str]]) -> str:
@@ -287,18 +274,17 @@ def examine_memory(meminfo: str) -> HostFinding:
     found = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo, re.MULTILINE)
     total = int(found[1]) * 1024 if found else 0
     if total < MEMORY_LOW:
-        return HostFinding(
-            "memory", Severity.WARNING, f"{format_size(total)} in total, too little to pack images",
+        return warning(
+            "memory",
+            f"{format_size(total)} in total, too little to pack images",
             f"build on a machine with {format_size(MEMORY_LOW)} or more",
-        )  # fmt: skip
-    return HostFinding("memory", Severity.OK, f"{format_size(total)} in total")
+        )
+    return fine("memory", f"{format_size(total)} in total")
 
 
 def examine_kvm(device: Path) -> HostFinding:
     """For information only: an existing device may still not run a kernel."""
     if device.exists():
-        return HostFinding(
-            "kvm", Severity.OK, f"{device} exists; a boot test shows whether it works"
-        )
+        return fine("kvm", f"{device} exists; a boot test shows whether it works")
     what = f"{device} does not exist: machines are emulated, which is slower"
-    return HostFinding("kvm", Severity.OK, what)
+    return fine("kvm", what)

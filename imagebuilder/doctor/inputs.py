@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import requests
 
 from imagebuilder.answers import find_headers
-from imagebuilder.doctor.finding import HostFinding, Severity
+from imagebuilder.doctor.finding import HostFinding, Severity, fine, problem, warning
 from imagebuilder.errors import Fault, ImagebuilderError, InputError, why
 from imagebuilder.families.protocol import Family
 from imagebuilder.families.registry import families
@@ -64,7 +64,7 @@ def examine_archives(
     try:
         mirrors = family.find_mirrors(site, env)
     except ImagebuilderError as error:
-        return tuple(HostFinding("mirrors", Severity.PROBLEM, f.what, f.hint) for f in error.faults)
+        return tuple(problem("mirrors", f.what, f.hint) for f in error.faults)
     archives = tuple(archive for archive in every if not is_foreign(family, archive, mirrors))
     probes = run_probes(family, mirrors, archives)
     return (
@@ -90,9 +90,8 @@ def examine_foreign(
     """What bases of other distributions need, for information."""
     foreign = {archive.keyring for archive in archives if is_foreign(family, archive, mirrors)}
     return tuple(
-        HostFinding(
+        fine(
             Path(keyring).name,
-            Severity.OK,
             f"{keyring} does not exist; only bases of that distribution need it: "
             f"install {family.keyring_package(Path(keyring))}",
         )
@@ -196,7 +195,7 @@ def examine_mirrors(
     known = {*mirrors, *family.default_mirrors}
     unknown = sorted({archive.mirror for archive in archives} - known)
     what = f"this host's {family.name} sources do not name a mirror of it"
-    missing = (HostFinding(name, Severity.PROBLEM, what, MIRROR_FIX) for name in unknown)
+    missing = (problem(name, what, MIRROR_FIX) for name in unknown)
     answered = (
         HostFinding(p.mirror, p.level, p.what, "" if p.level is Severity.OK else MIRROR_FIX)
         for p in probes
@@ -211,19 +210,17 @@ def examine_clock(probes: Sequence[Probe]) -> tuple[HostFinding, ...]:
         return ()
     skew = min(skews, key=abs)
     if abs(skew) <= SKEW:
-        return (HostFinding("clock", Severity.OK, "agrees with the mirrors"),)
+        return (fine("clock", "agrees with the mirrors"),)
     where = "ahead of" if skew > 0 else "behind"
     what = f"{abs(skew) / 60:.0f} min {where} the mirrors: signatures will not verify"
-    return (HostFinding("clock", Severity.WARNING, what, "timedatectl set-ntp true"),)
+    return (warning("clock", what, "timedatectl set-ntp true"),)
 
 
 def examine_keyrings(archives: Sequence[ArchiveModel]) -> tuple[HostFinding, ...]:
     return tuple(
-        HostFinding(Path(keyring).name, Severity.OK, keyring)
+        fine(Path(keyring).name, keyring)
         if Path(keyring).is_file()
-        else HostFinding(
-            Path(keyring).name, Severity.PROBLEM, f"{keyring} does not exist", "imagebuilder setup"
-        )
+        else problem(Path(keyring).name, f"{keyring} does not exist", "imagebuilder setup")
         for keyring in sorted({archive.keyring for archive in archives})
     )
 
@@ -233,11 +230,9 @@ def examine_site(path: Path, home: Path) -> HostFinding:
     site, faults = load_site(path)
     if site is None:
         first = faults[0]
-        return HostFinding("site", Severity.PROBLEM, f"{first.where}: {first.what}", f"edit {path}")
+        return problem("site", f"{first.where}: {first.what}", f"edit {path}")
     if site.ssh_keys:
-        return HostFinding("site", Severity.OK, f"{path} names ssh keys: {len(site.ssh_keys)}")
+        return fine("site", f"{path} names ssh keys: {len(site.ssh_keys)}")
     if keys := sorted(home.glob(".ssh/id_*.pub")):
-        return HostFinding("site", Severity.OK, f"no ssh keys in {path}; using {keys[0]}")
-    return HostFinding(
-        "site", Severity.WARNING, "no ssh key, so nobody can log in to a node", "imagebuilder setup"
-    )
+        return fine("site", f"no ssh keys in {path}; using {keys[0]}")
+    return warning("site", "no ssh key, so nobody can log in to a node", "imagebuilder setup")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from imagebuilder.doctor.finding import HostFinding, Severity
+from imagebuilder.doctor.finding import HostFinding, fine, warning
 from imagebuilder.nodes.evidence.usage import NFS_PORT
 from imagebuilder.process import is_installed, run
 from imagebuilder.serve.interface import Interface
@@ -82,7 +82,7 @@ def examine_listeners(
             places.setdefault(service, set()).add(place)
             programs[service] = holder.program or programs.get(service, "")
     if not places:
-        return (HostFinding("listening", Severity.OK, "no service for nodes is listening"),)
+        return (fine("listening", "no service for nodes is listening"),)
     order = sorted(places, key=lambda service: (service[1], service[0]))
     groups: dict[tuple[object, ...], list[Service]] = {}
     for service in order:
@@ -104,15 +104,14 @@ def listener(
     who = f" ({program})" if program and program != purpose else ""
     what = f"{name}, {purpose}{who}: listens on {where}"
     if not any(place.is_wide for place in places):
-        return HostFinding("listening", Severity.OK, what)
+        return fine("listening", what)
     fix = FIREWALL.format(interface=interface.name, service=name)
     if purpose == "NFS":
         fix = f"host={interface.server} below [nfsd] in /etc/nfs.conf, or {fix}"
     elif purpose in ("mountd", "lockd", "statd"):
         fix = f"{fix}, {VERSION_4}"
-    return HostFinding(
+    return warning(
         "listening",
-        Severity.WARNING,
         f"{what}: networks other than {interface.network} can reach it",
         fix,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from imagebuilder.doctor.finding import HostFinding, Severity
+from imagebuilder.doctor.finding import HostFinding, Severity, fine, problem, warning
 from imagebuilder.doctor.host import SERVE_GROUPS, examine_need, load_needs, nearest_folder
 from imagebuilder.doctor.listening import examine_listeners, find_rpc_services
 from imagebuilder.environment import base_environment
@@ -57,39 +57,35 @@ def examine_ipxe() -> HostFinding:
     boot_files = choose_boot_files(tuple(find_binaries(FOLDERS)))
     fix = "imagebuilder setup --serve"
     if not boot_files:
-        return HostFinding("ipxe", Severity.PROBLEM, "this host has no iPXE binaries", fix)
+        return problem("ipxe", "this host has no iPXE binaries", fix)
     titles = ", ".join(file.architecture.title for file in boot_files)
     lacking = ", ".join(missing_architectures(boot_files))
     without = f"; not for {lacking}, which are rare" if lacking else ""
-    return HostFinding("ipxe", Severity.OK, f"for {titles}{without}")
+    return fine("ipxe", f"for {titles}{without}")
 
 
 def examine_nfs(*, running: bool | None) -> HostFinding:
     """Which NFS server is available; `running` is whether the kernel's runs, None if unknown."""
     if running is None:
         what = "could not check whether the kernel's NFS server is running: this needs root"
-        return HostFinding("nfs", Severity.OK, what)
+        return fine("nfs", what)
     if running and is_installed("exportfs"):
-        return HostFinding("nfs", Severity.OK, "the kernel's NFS server is running")
+        return fine("nfs", "the kernel's NFS server is running")
     if has_ganesha():
-        return HostFinding(
-            "nfs", Severity.OK, "nfs-ganesha, because the kernel's NFS server is not running"
-        )
-    return HostFinding(
-        "nfs", Severity.PROBLEM, "this host has no NFS server",
-        "imagebuilder setup --serve, or sudo apt-get install nfs-ganesha-vfs nfs-ganesha rpcbind",
-    )  # fmt: skip
+        return fine("nfs", "nfs-ganesha, because the kernel's NFS server is not running")
+    fix = "imagebuilder setup --serve, or sudo apt-get install nfs-ganesha-vfs nfs-ganesha rpcbind"
+    return problem("nfs", "this host has no NFS server", fix)
 
 
 def examine_interface(tree: Tree, name: str) -> tuple[HostFinding, ...]:
     """The interface, its ports, and other DHCP servers on it."""
     if not name:
         fix = "imagebuilder doctor --serve --interface NAME"
-        return (HostFinding("interface", Severity.WARNING, "no interface is set", fix),)
+        return (warning("interface", "no interface is set", fix),)
     try:
         interface = find_interface(name)
     except ImagebuilderError as error:
-        return tuple(problem("interface", fault) for fault in error.faults)
+        return tuple(of_fault("interface", fault) for fault in error.faults)
     carrier = "" if interface.has_carrier else ", but has no carrier: is the cable plugged in?"
     level = Severity.OK if interface.has_carrier else Severity.WARNING
     return (
@@ -99,8 +95,8 @@ def examine_interface(tree: Tree, name: str) -> tuple[HostFinding, ...]:
     )
 
 
-def problem(subject: str, fault: Fault) -> HostFinding:
-    return HostFinding(subject, Severity.PROBLEM, f"{fault.where}: {fault.what}", fault.hint)
+def of_fault(subject: str, fault: Fault) -> HostFinding:
+    return problem(subject, f"{fault.where}: {fault.what}", fault.hint)
 
 
 def examine_ports(tree: Tree, interface: Interface) -> tuple[HostFinding, ...]:
@@ -119,26 +115,22 @@ def examine_ports(tree: Tree, interface: Interface) -> tuple[HostFinding, ...]:
     if others or not ours:
         listening += examine_listeners(interface, others, rpc)
     if faults:
-        return (*(problem("ports", fault) for fault in faults), *listening)
+        return (*(of_fault("ports", fault) for fault in faults), *listening)
     numbers = ", ".join(sorted({str(port.number) for port in config.ports}, key=int))
     served = describe_ours(tree)
     free = f"are free, or used by {served}, which serves this tree," if served else "are free"
-    return (HostFinding("ports", Severity.OK, f"{numbers} {free} at {config.server}"), *listening)
+    return (fine("ports", f"{numbers} {free} at {config.server}"), *listening)
 
 
 def examine_servers(interface: Interface, *, is_root: bool) -> HostFinding:
     """Other DHCP servers on the network."""
     if not is_root:
-        return HostFinding(
-            "dhcp", Severity.OK, "could not check for other DHCP servers: this needs root"
-        )
+        return fine("dhcp", "could not check for other DHCP servers: this needs root")
     servers = find_dhcp_servers(interface)
     if servers:
         what = f"{describe(servers)} assigns addresses on {interface.name}"
-        return HostFinding(
-            "dhcp", Severity.WARNING, what, f"use serve --dhcp {Dhcp.PROXY}, which works beside it"
-        )
-    return HostFinding("dhcp", Severity.OK, f"no other DHCP server on {interface.name}")
+        return warning("dhcp", what, f"use serve --dhcp {Dhcp.PROXY}, which works beside it")
+    return fine("dhcp", f"no other DHCP server on {interface.name}")
 
 
 def examine_tree(tree: Tree, *, is_root: bool) -> tuple[HostFinding, ...]:
@@ -147,18 +139,16 @@ def examine_tree(tree: Tree, *, is_root: bool) -> tuple[HostFinding, ...]:
     user = find_user(WEB_USERS)
     closed = find_closed(user, there) if is_root else ""
     if closed:
-        readable = HostFinding(
-            "tree", Severity.PROBLEM, f"{closed} cannot be entered by user {user}",
-            f"sudo chmod a+x {closed}",
-        )  # fmt: skip
+        what = f"{closed} cannot be entered by user {user}"
+        readable = problem("tree", what, f"sudo chmod a+x {closed}")
     else:
         said = f"user {user} can read it" if is_root else "only root can test who may read it"
-        readable = HostFinding("tree", Severity.OK, f"{tree.path}: {said}")
+        readable = fine("tree", f"{tree.path}: {said}")
     if tree.path in (there, *there.parents) and not has_separate_mount(tree.path):
         # exports(5), "Subdirectory Exports": handles can be guessed.
         what = "machines on the nodes' network can read this host's files with a forged NFS handle"
         fix = f"put {tree.path} on a file system of its own"
-        return readable, HostFinding("export", Severity.WARNING, what, fix)
+        return readable, warning("export", what, fix)
     return (readable,)
 
 
@@ -180,12 +170,7 @@ def read_ufw(path: Path) -> str | None:
 def examine_firewall(ufw: str | None) -> Iterable[HostFinding]:
     """Whether ufw blocks nodes; `ufw` is the result of read_ufw()."""
     if ufw is None:
-        yield HostFinding(
-            "firewall", Severity.OK, "could not read ufw's configuration: this needs root"
-        )
+        yield fine("firewall", "could not read ufw's configuration: this needs root")
     elif re.search(r"^ENABLED=yes", ufw, re.MULTILINE):
-        yield HostFinding(
-            "firewall", Severity.WARNING,
-            "ufw is active: nodes cannot connect unless it allows them",
-            "sudo ufw allow in on INTERFACE",
-        )  # fmt: skip
+        what = "ufw is active: nodes cannot connect unless it allows them"
+        yield warning("firewall", what, "sudo ufw allow in on INTERFACE")
