@@ -8,22 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from imagebuilder.doctor import host
 from imagebuilder.doctor.boot import examine_boot
 from imagebuilder.doctor.finding import HostFinding, Severity
-from imagebuilder.doctor.host import (
-    SERVE_GROUPS,
-    examine_ansible,
-    examine_engine,
-    examine_kernel,
-    examine_kvm,
-    examine_memory,
-    examine_need,
-    examine_python,
-    examine_root,
-    examine_sandbox,
-    examine_state,
-    load_needs,
-)
 from imagebuilder.doctor.inputs import examine_inputs, examine_site
 from imagebuilder.doctor.serve import examine_serve
 from imagebuilder.environment import base_environment
@@ -38,20 +25,20 @@ def examine(settings: Settings, env: Mapping[str, str]) -> tuple[HostFinding, ..
     """Everything that can be checked before the first step; waits at most for the mirrors (5 s)."""
     is_root = os.geteuid() == 0
     path = base_environment()["PATH"]
-    needs = [need for need in load_needs() if need.group not in SERVE_GROUPS]
+    needs = [need for need in host.load_needs() if need.group not in host.SERVE_GROUPS]
     tools = [engine.tool for family in families() for engine in family.engines.values()]
     needed = {need.tool for need in needs}
     return (
-        examine_python(sys.version_info[:3]),
-        *(examine_need(need, path) for need in needs),
-        examine_ansible(),
-        *(examine_engine(tool) for tool in tools if tool.program not in needed),
-        examine_root(path, is_root=is_root),
-        *examine_kernel(path, is_root=is_root),
-        *examine_state(settings.state, is_root=is_root),
-        examine_sandbox(settings.state, path, is_root=is_root),
-        examine_memory(Path("/proc/meminfo").read_text()),
-        examine_kvm(Path("/dev/kvm")),
+        host.examine_python(sys.version_info[:3]),
+        *(host.examine_need(need, path) for need in needs),
+        host.examine_ansible(),
+        *(host.examine_engine(tool) for tool in tools if tool.program not in needed),
+        host.examine_root(path, is_root=is_root),
+        *host.examine_kernel(path, is_root=is_root),
+        *host.examine_state(settings.state, is_root=is_root),
+        host.examine_sandbox(settings.state, path, is_root=is_root),
+        host.examine_memory(Path("/proc/meminfo").read_text()),
+        host.examine_kvm(Path("/dev/kvm")),
         *examine_inputs(settings, env),
         examine_site(settings.site, find_home(env)),
     )

@@ -27,25 +27,8 @@ from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.report.save import read_reports
 from imagebuilder.report.types import Report
 from imagebuilder.report.words import headline
+from imagebuilder.web import schema
 from imagebuilder.web.connection import networks_of
-from imagebuilder.web.schema import (
-    ANSWERS,
-    ORDER,
-    REFERENCE,
-    SECURITY,
-    ApiError,
-    ApiMachines,
-    ApiNightly,
-    ApiNodeDetail,
-    ApiNodes,
-    ApiReleaseDetail,
-    ApiReleases,
-    ApiRollout,
-    ApiRollouts,
-    answer_of,
-    describe_actions,
-    describe_order,
-)
 from imagebuilder.web.site import WebSite
 from imagebuilder.web.snapshot import FleetRow, WebSnapshot
 from imagebuilder.web.stream import EventStream
@@ -212,19 +195,23 @@ NODE_QUERIES = (
     Query("health", f"Nodes whose health has this verdict: {VERDICTS}."),
 )
 ENDPOINTS = (
-    Endpoint("/nodes", "Every node and how it is", ApiNodes, list_nodes, NODE_QUERIES),
-    Endpoint("/nodes/{name}", "A node, and why it is as it is", ApiNodeDetail, show_node),
-    Endpoint("/releases", "Every release and who runs it", ApiReleases, list_releases),
+    Endpoint("/nodes", "Every node and how it is", schema.ApiNodes, list_nodes, NODE_QUERIES),
+    Endpoint("/nodes/{name}", "A node, and why it is as it is", schema.ApiNodeDetail, show_node),
+    Endpoint("/releases", "Every release and who runs it", schema.ApiReleases, list_releases),
     Endpoint(
         "/releases/{profile}/{version}",
         "A release, its proof, and what changed since the one before",
-        ApiReleaseDetail,
+        schema.ApiReleaseDetail,
         show_release,
     ),
-    Endpoint("/rollouts", "The last roll-out of each profile", ApiRollouts, list_rollouts),
-    Endpoint("/rollouts/{profile}", "The last roll-out of a profile", ApiRollout, show_rollout),
-    Endpoint("/nightly", "The last nightly runs, newest first", ApiNightly, list_nightly),
-    Endpoint("/machines", "Machines that asked and are no nodes", ApiMachines, list_machines),
+    Endpoint("/rollouts", "The last roll-out of each profile", schema.ApiRollouts, list_rollouts),
+    Endpoint(
+        "/rollouts/{profile}", "The last roll-out of a profile", schema.ApiRollout, show_rollout
+    ),
+    Endpoint("/nightly", "The last nightly runs, newest first", schema.ApiNightly, list_nightly),
+    Endpoint(
+        "/machines", "Machines that asked and are no nodes", schema.ApiMachines, list_machines
+    ),
 )
 
 
@@ -267,9 +254,13 @@ def encode(value: Json) -> bytes:
 @cache  # it takes a tenth of a second, and few clients ask for it
 def render_document() -> bytes:
     """The OpenAPI document, which is the same for every site."""
-    models: list[type[BaseModel]] = [*(each.model for each in ENDPOINTS), ApiError, *ANSWERS]
+    models: list[type[BaseModel]] = [
+        *(each.model for each in ENDPOINTS),
+        schema.ApiError,
+        *schema.ANSWERS,
+    ]
     inputs: list[tuple[type[BaseModel], JsonSchemaMode]] = [(m, "serialization") for m in models]
-    _, schemas = models_json_schema(inputs, ref_template=REFERENCE)
+    _, schemas = models_json_schema(inputs, ref_template=schema.REFERENCE)
     paths: dict[str, Json] = {
         PREFIX + endpoint.path: {"get": describe(endpoint)} for endpoint in ENDPOINTS
     }
@@ -285,10 +276,10 @@ def render_document() -> bytes:
     document: dict[str, Json] = {
         "openapi": "3.1.0",
         "info": {"title": "imagebuilder", "version": __version__},
-        "paths": paths | describe_actions(),
+        "paths": paths | schema.describe_actions(),
         "components": {
-            "schemas": {**schemas["$defs"], ORDER: describe_order()},
-            "securitySchemes": SECURITY,
+            "schemas": {**schemas["$defs"], schema.ORDER: schema.describe_order()},
+            "securitySchemes": schema.SECURITY,
         },
     }
     return encode(document)
@@ -304,11 +295,11 @@ def describe(endpoint: Endpoint) -> dict[str, Json]:
         {"name": q.name, "in": "query", "description": q.words, "schema": text}
         for q in endpoint.queries
     ]
-    answers: dict[str, Json] = {"200": answer_of(endpoint.model, endpoint.summary)}
+    answers: dict[str, Json] = {"200": schema.answer_of(endpoint.model, endpoint.summary)}
     if within:
-        answers["404"] = answer_of(ApiError, "it does not exist")
+        answers["404"] = schema.answer_of(schema.ApiError, "it does not exist")
     if queries:
-        answers["400"] = answer_of(ApiError, "the query is wrong")
+        answers["400"] = schema.answer_of(schema.ApiError, "the query is wrong")
     return {
         "summary": endpoint.summary,
         "operationId": endpoint.answer.__name__.replace("_", "-"),
