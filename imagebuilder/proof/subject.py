@@ -20,6 +20,7 @@ from imagebuilder.proof.reading.code import CodeFile
 from imagebuilder.proof.reading.entries import Entries, walk_root
 from imagebuilder.proof.reading.modules import Kernel, ModuleReader
 from imagebuilder.proof.reading.provenance import Provenance
+from imagebuilder.proof.reading.systemd import Startup, read_startup
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.recipe.expectations import Expectations
@@ -134,6 +135,11 @@ class Subject:
     def drivers(self) -> Kernel:
         """What the kernel that nodes boot has built in, and as modules."""
         return Kernel(self.modules, self.kernel)
+
+    @cached_property
+    def startup(self) -> Startup:
+        """What systemd starts at boot."""
+        return self.once(read_startup)
 
     @cached_property
     def accounts(self) -> Accounts:

@@ -14,7 +14,6 @@ from imagebuilder.proof.reading.interpreters import PYTHON, cannot_run
 from imagebuilder.proof.reading.nodes import FAMILIES, NPU, NVIDIA, find_family, opened_by
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.site import SiteService, site_services
-from imagebuilder.proof.reading.systemd import read_startup
 from imagebuilder.proof.reading.udev import node_of
 from imagebuilder.proof.reading.units import (
     FOLDERS,
@@ -207,10 +206,7 @@ def nodes(device: Device) -> tuple[str, ...]:
 
 def prove_others(subject: Subject, devices: Sequence[Device]) -> Iterator[Finding]:
     """Warnings of what would be faults of a declared service."""
-    startup = read_startup(subject) if devices else None
-    if startup is None:
-        return
-    for service in site_services(subject, startup):
+    for service in site_services(subject) if devices else ():
         is_declared = service.name in subject.expectations.units
         needed = [] if is_declared else devices_of(subject, service, devices)
         unit = find_unit(subject.root, service.name) if needed else None

@@ -13,7 +13,6 @@ from imagebuilder.proof.reading.container_runs import ContainerRun, container_ru
 from imagebuilder.proof.reading.containers import value_at
 from imagebuilder.proof.reading.documents import read_toml
 from imagebuilder.proof.reading.nodes import find_family
-from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.reading.udev import at_boot, node_of
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.say import some
@@ -42,10 +41,10 @@ class PodmanDefaults:
     runtime: str = ""
 
 
-def prove_container_devices(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_container_devices(subject: Subject) -> Iterator[Finding]:
     """Warnings: what an image of a container needs, only its name says."""
     defaults = read_defaults(subject.root)
-    for run in container_runs(subject, startup):
+    for run in container_runs(subject):
         given = [*run.every("device"), *(defaults.devices if run.engine == PODMAN else ())]
         paths = [each.partition(":")[0].rstrip("/") for each in given]
         yield from prove_complete(run, paths)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading.site import SiteService, site_services
-from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 
 # systemd.service(5), Type=: the service ends with its first process.
@@ -52,9 +51,9 @@ DETACHING = (
 )  # fmt: skip
 
 
-def prove_detached(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_detached(subject: Subject) -> Iterator[Finding]:
     """Faults of services that end as soon as they have started."""
-    for service in site_services(subject, startup):
+    for service in site_services(subject):
         unit = service.unit
         if unit.last("Type", "simple") not in FOREGROUND or unit.last("RemainAfterExit") == "yes":
             continue

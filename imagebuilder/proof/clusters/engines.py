@@ -30,7 +30,7 @@ from imagebuilder.proof.reading.containers import (
 from imagebuilder.proof.reading.documents import read_toml
 from imagebuilder.proof.reading.mounts import NFS, find_mounts, mount_of
 from imagebuilder.proof.reading.site import SiteService, services_of
-from imagebuilder.proof.reading.systemd import Startup, read_config
+from imagebuilder.proof.reading.systemd import read_config
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
@@ -71,10 +71,10 @@ class ContainerStorage:
     by_clients: bool = False
 
 
-def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_storage(subject: Subject) -> Iterator[Finding]:
     """Faults of engines that cannot unpack an image where they keep it."""
     mounts = find_mounts(subject)
-    for storage in find_storage(subject, startup):
+    for storage in find_storage(subject):
         if storage.driver not in OVERLAYS:
             continue
         mount = mount_of(mounts, storage.folder)
@@ -99,21 +99,21 @@ def prove_storage(subject: Subject, startup: Startup) -> Iterator[Finding]:
             yield SAY.fault(what, *where, hint=HINT)
 
 
-def find_storage(subject: Subject, startup: Startup) -> Iterator[ContainerStorage]:
+def find_storage(subject: Subject) -> Iterator[ContainerStorage]:
     """What is known: settings that cannot be read are another finding."""
     root, daemon = subject.root, read_daemon(subject)
-    docker = [*services_of(subject, startup, "dockerd")]
+    docker = [*services_of(subject, "dockerd")]
     for service in docker if not daemon.problem else ():
         yield storage_of_docker(daemon.values, service)
     # Only the kubelet leaves the choice to containerd's settings; ctr and nerdctl have an option.
-    has_kubelet = any(services_of(subject, startup, "kubelet"))
+    has_kubelet = any(services_of(subject, "kubelet"))
     if not docker or has_kubelet:
-        for service in services_of(subject, startup, "containerd"):
+        for service in services_of(subject, "containerd"):
             read = read_toml(root, CONTAINERD)
             if not read.problem and not has_no_cri(read.values):
                 storage = storage_of_containerd(root, service, read.values)
                 yield replace(storage, by_clients=not has_kubelet)
-    for service in services_of(subject, startup, "k3s"):
+    for service in services_of(subject, "k3s"):
         if k3s_file(service).problem:
             continue
         told = k3s_settings(service)
@@ -159,9 +159,9 @@ class NeededAddress:
     evidence: Evidence
 
 
-def prove_bridges(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_bridges(subject: Subject) -> Iterator[Finding]:
     """A warning for each: Docker takes another network where a NIC of the node is in that one."""
-    bridges = list(find_bridges(subject, startup))
+    bridges = list(find_bridges(subject))
     for each in needed_addresses(subject) if bridges else ():
         for bridge in bridges:
             if each.address in bridge.network:
@@ -174,12 +174,12 @@ def prove_bridges(subject: Subject, startup: Startup) -> Iterator[Finding]:
                 yield SAY.warning(what, each.evidence, bridge.evidence, hint=hint)
 
 
-def find_bridges(subject: Subject, startup: Startup) -> Iterator[Bridge]:
+def find_bridges(subject: Subject) -> Iterator[Bridge]:
     read = read_daemon(subject)
-    for service in services_of(subject, startup, "dockerd") if not read.problem else ():
+    for service in services_of(subject, "dockerd") if not read.problem else ():
         yield from bridge_of_docker(service, read.values)
         break
-    if any(any(services_of(subject, startup, each)) for each in ("kubelet", "crio")):
+    if any(any(services_of(subject, each)) for each in ("kubelet", "crio")):
         for network in read_networks(subject.root, CNI):
             for text in network.ranges:
                 if (parsed := network_of(text)) and network.plugin in ("bridge", "ptp"):

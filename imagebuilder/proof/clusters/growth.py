@@ -13,7 +13,6 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading.mounts import SiteMount, find_mounts, mount_of
 from imagebuilder.proof.reading.site import SiteService, site_services
-from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.reading.units import service_lines
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
@@ -39,10 +38,10 @@ WEIGHTS = re.compile(r"https?://\S+\.(gguf|safetensors|bin|pt|onnx)\b\S*")
 HINT = "keep it on a disk of the node, such as a folder below /models"
 
 
-def prove_growth(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_growth(subject: Subject) -> Iterator[Finding]:
     """Warnings: how much is written, the image does not say."""
     mounts = find_mounts(subject)
-    services = list(site_services(subject, startup))
+    services = list(site_services(subject))
     for service in {service.name: service for service in services}.values():
         yield from prove_logs(subject.root, service, mounts)
         yield from prove_fetched(service, mounts)

@@ -27,7 +27,7 @@ from imagebuilder.proof.reading.interpreters import texts_of
 from imagebuilder.proof.reading.mounts import FSTAB, find_mounts, mount_of
 from imagebuilder.proof.reading.parameters import name_of, read_sysctl
 from imagebuilder.proof.reading.site import SiteService, services_of
-from imagebuilder.proof.reading.systemd import Startup, read_config
+from imagebuilder.proof.reading.systemd import read_config
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
@@ -48,18 +48,18 @@ PASSWORD_FOLDER = "/etc/rancher/node"
 OF_ONE_NODE = frozenset(("bridge", "ptp"))
 
 
-def prove_kubernetes(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    for kubelet in services_of(subject, startup, "kubelet"):
+def prove_kubernetes(subject: Subject) -> Iterator[Finding]:
+    for kubelet in services_of(subject, "kubelet"):
         path = kubelet.option("--config") or ""
         read = read_yaml(subject.root, path)
         if read.problem:
             yield unread(kubelet, read)
             continue
-        yield from prove_swap(subject, startup, kubelet, path, read.values)
+        yield from prove_swap(subject, kubelet, path, read.values)
         yield from prove_cgroups(subject.root, kubelet, path, read.values)
         yield from prove_networks(subject.root, kubelet, read.values)
         yield from prove_resolver(subject.root, kubelet, path, read.values)
-    for agent in services_of(subject, startup, "k3s"):
+    for agent in services_of(subject, "k3s"):
         read = k3s_file(agent)
         if read.problem:
             yield unread(agent, read)
@@ -75,12 +75,12 @@ def unread(service: SiteService, read: SettingsFile) -> Finding:
 
 
 def prove_swap(
-    subject: Subject, startup: Startup, kubelet: SiteService, path: str, settings: Mapping[str, Any]
+    subject: Subject, kubelet: SiteService, path: str, settings: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """A fault of a kubelet that ends because the node swaps (failSwapOn is true by default)."""
     told = kubelet.option("--fail-swap-on")
     fails = settings.get("failSwapOn", True) if told is None else told != "false"
-    swap = find_swap(subject, startup) if fails else None
+    swap = find_swap(subject) if fails else None
     if swap:
         what = f"{kubelet.name} exits when it starts: the node swaps, and failSwapOn is true"
         hint = "set failSwapOn: false and memorySwap: in its configuration, or turn swap off"
@@ -88,7 +88,7 @@ def prove_swap(
         yield SAY.fault(what, where, swap, hint=hint)
 
 
-def find_swap(subject: Subject, startup: Startup) -> Evidence | None:
+def find_swap(subject: Subject) -> Evidence | None:
     """What turns swap on at boot."""
     root = subject.root
     for mount in find_mounts(subject):
@@ -97,11 +97,11 @@ def find_swap(subject: Subject, startup: Startup) -> Evidence | None:
     for path in ZRAM:
         if root.is_file(path):
             return Evidence(path)
-    for name in sorted(startup.jobs):
-        unit = startup.units.get(name)
+    for name in sorted(subject.startup.jobs):
+        unit = subject.startup.units.get(name)
         if name.endswith(".swap") and unit and unit.paths:
             return Evidence(unit.paths[0])
-    for unit in startup.starting():
+    for unit in subject.startup.starting():
         for words in unit.commands.get("ExecStart", ()):
             is_shipped = all(path in subject.shipped for path in unit.paths)
             texts = [" ".join(words)] if is_shipped else texts_of(root, words)
@@ -250,9 +250,9 @@ NEEDED = (
 )
 
 
-def prove_forwarding(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_forwarding(subject: Subject) -> Iterator[Finding]:
     """Warnings of settings that are off beside a kubelet, which does not change them."""
-    kubelet = next(services_of(subject, startup, "kubelet"), None)
+    kubelet = next(services_of(subject, "kubelet"), None)
     if kubelet is None:
         return
     lines = list(read_config(subject, "sysctl.d"))

@@ -18,7 +18,6 @@ from imagebuilder.proof.reading.documents import read_yaml
 from imagebuilder.proof.reading.parameters import read_sysctl
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.site import SiteService, services_of, site_services
-from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 
 # Programs that steer the clock of a node; two of them pull it to and fro.
@@ -51,34 +50,34 @@ FIRST = "0"
 ALL = 1.005  # of a card, with what numbers lose in sums
 
 
-def prove_peers(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_peers(subject: Subject) -> Iterator[Finding]:
     """Warnings: what is missed may be on another machine, or be made on the node."""
-    yield from prove_needed(subject, startup)
-    yield from prove_clocks(subject, startup)
-    yield from prove_managers(subject, startup)
+    yield from prove_needed(subject)
+    yield from prove_clocks(subject)
+    yield from prove_managers(subject)
     yield from prove_namespaces(subject)
-    yield from prove_fabric(subject, startup)
+    yield from prove_fabric(subject)
 
 
-def prove_needed(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    for service, program, where in needs(subject, startup):
-        if not any(True for _ in services_of(subject, startup, program)):
+def prove_needed(subject: Subject) -> Iterator[Finding]:
+    for service, program, where in needs(subject):
+        if not any(True for _ in services_of(subject, program)):
             what = f"{service.name} needs {program} on its node, but no unit starts it"
             hint = f"install it and enable its unit, or configure {service.program} not to use it"
             yield SAY.warning(what, where, hint=hint)
 
 
-def needs(subject: Subject, startup: Startup) -> Iterator[tuple[SiteService, str, Evidence]]:
+def needs(subject: Subject) -> Iterator[tuple[SiteService, str, Evidence]]:
     """Services, the program that each of them connects to on its node, and what says so."""
-    for exporter in services_of(subject, startup, "dcgm-exporter"):
+    for exporter in services_of(subject, "dcgm-exporter"):
         told = exporter.option("-r", "--remote-hostengine-info")
         if told and is_local(told):
             yield exporter, "nv-hostengine", exporter.evidence
-    for daemon in services_of(subject, startup, "slurmd"):
+    for daemon in services_of(subject, "slurmd"):
         path, settings = read_slurm(subject.root, "slurm.conf")
         if path and settings.get("authtype", "auth/munge") == "auth/munge":
             yield daemon, "munged", Evidence(path, symbol="AuthType")
-    for kubelet in services_of(subject, startup, "kubelet"):
+    for kubelet in services_of(subject, "kubelet"):
         path = kubelet.option("--config") or ""
         told = read_yaml(subject.root, path).values.get("containerRuntimeEndpoint", "")
         endpoint = kubelet.option("--container-runtime-endpoint") or str(told)
@@ -87,8 +86,8 @@ def needs(subject: Subject, startup: Startup) -> Iterator[tuple[SiteService, str
                 yield kubelet, program, Evidence(path, symbol="containerRuntimeEndpoint")
 
 
-def prove_clocks(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    found = {s.name: s for name in CLOCKS for s in services_of(subject, startup, name)}
+def prove_clocks(subject: Subject) -> Iterator[Finding]:
+    found = {s.name: s for name in CLOCKS for s in services_of(subject, name)}
     stopped = {word for s in found.values() for word in s.unit.words("Conflicts")}
     if len({s.program for s in found.values()}) > 1 and not stopped & found.keys():
         one, other = list(found.values())[:2]
@@ -97,12 +96,12 @@ def prove_clocks(subject: Subject, startup: Startup) -> Iterator[Finding]:
         yield SAY.warning(what, *where, hint=f"mask {one.name}")
 
 
-def prove_managers(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_managers(subject: Subject) -> Iterator[Finding]:
     """A warning about NetworkManager beside networkd, which sets up the boot NIC."""
-    networkd = any("systemd-networkd" in name for name in startup.jobs)
+    networkd = any("systemd-networkd" in name for name in subject.startup.jobs)
     texts = map(subject.root.text, subject.root.glob(*MANAGED))
     if networkd and not any(map(UNMANAGED.search, texts)):
-        for service in services_of(subject, startup, "NetworkManager"):
+        for service in services_of(subject, "NetworkManager"):
             what = f"{service.name} and systemd-networkd both set up the NIC that a node boots "
             what += "from: two DHCP clients change its address"
             hint = "let one of them manage it: unmanaged-devices=type:ethernet in [keyfile] of "
@@ -125,9 +124,9 @@ def prove_namespaces(subject: Subject) -> Iterator[Finding]:
                 yield SAY.warning(what, one.where, hint="remove that line")
 
 
-def prove_fabric(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_fabric(subject: Subject) -> Iterator[Finding]:
     cards = [h.name for h in subject.hardware if h.pci.lower().startswith(NVIDIA)]
-    for service in services_of(subject, startup, "nv-fabricmanager"):
+    for service in services_of(subject, "nv-fabricmanager"):
         texts = map(subject.root.text, service.unit.paths)
         if cards and not any(map(FABRIC.search, cards)) and not any(map(CONDITION.search, texts)):
             what = f"{service.name} fails at every boot: {cards[0]} has no NVSwitch to manage"
@@ -145,7 +144,7 @@ class CardShare:
     evidence: Evidence
 
 
-def prove_shares(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_shares(subject: Subject) -> Iterator[Finding]:
     """A warning for a card: which services run at the same time, a site may decide elsewhere.
 
     An engine that finds less memory free than its share does not start (request_memory() of vLLM's
@@ -154,7 +153,7 @@ def prove_shares(subject: Subject, startup: Startup) -> Iterator[Finding]:
     if not subject.chips:
         return
     by_card: dict[str, dict[str, CardShare]] = {}
-    for service in site_services(subject, startup):
+    for service in site_services(subject):
         if share := share_of(service):
             by_card.setdefault(share.card, {}).setdefault(service.name, share)
     for shares in by_card.values():

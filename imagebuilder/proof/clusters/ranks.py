@@ -22,7 +22,7 @@ from imagebuilder.proof.reading.environment import (
 )
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.site import SiteService, site_services
-from imagebuilder.proof.reading.systemd import SERVER_FAMILIES, Startup, address_families, said_in
+from imagebuilder.proof.reading.systemd import SERVER_FAMILIES, address_families, said_in
 from imagebuilder.proof.reading.units import service_lines
 from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root
@@ -59,7 +59,7 @@ LISTED = re.compile(r"^mca:(?P<framework>\w+):(?P<name>\w+):version:", re.MULTIL
 OTHER_NAMES = frozenset(("vader",))
 
 
-def prove_ranks(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_ranks(subject: Subject) -> Iterator[Finding]:
     # Names that /etc/hosts gives to the machine itself.
     names = {
         name: line
@@ -67,7 +67,7 @@ def prove_ranks(subject: Subject, startup: Startup) -> Iterator[Finding]:
         for name in listed
         if is_loopback(address) and not name.startswith(("localhost", "ip6-"))
     }
-    for service in site_services(subject, startup):
+    for service in site_services(subject):
         if spans(service):
             if meets := meeting_place(service):
                 yield from prove_names(service, *meets, names)
@@ -174,7 +174,7 @@ def prove_memory(root: Root, service: SiteService) -> Iterator[Finding]:
                 return
 
 
-def prove_mpi(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_mpi(subject: Subject) -> Iterator[Finding]:
     """Warnings of components that Open MPI is told to use and does not have: MPI_Init() then fails.
 
     A job may set the parameter by itself.  Tried with Open MPI 5.0.11: so it is with a list of btl,
@@ -187,7 +187,7 @@ def prove_mpi(subject: Subject, startup: Startup) -> Iterator[Finding]:
     for known in runtime_files(subject.root):
         yield from prove_components(subject, known, version)
     told: set[str] = set()
-    for service in site_services(subject, startup):
+    for service in site_services(subject):
         for found in prove_components(subject, service.environment, version):
             if found.what not in told:
                 told.add(found.what)

@@ -15,7 +15,7 @@ from imagebuilder.proof.reading.nodes import NPU, find_family
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.reading.site import SiteService, services_of
-from imagebuilder.proof.reading.systemd import Startup, said_in
+from imagebuilder.proof.reading.systemd import said_in
 from imagebuilder.proof.reading.units import default_memlock
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
@@ -55,8 +55,8 @@ TYPED = re.compile(r"(?<!\w)(?P<name>\w+):(?P<type>[^:,(\s]*[^\d:,(\s][^:,(\s]*)
 MODEL = re.compile(r"[a-z]?\d{2,}(?!\d*gb)")
 
 
-def prove_slurm(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    for daemon in services_of(subject, startup, "slurmd"):
+def prove_slurm(subject: Subject) -> Iterator[Finding]:
+    for daemon in services_of(subject, "slurmd"):
         for name in FILES:
             yield from prove_lines(subject.root, daemon, name)
         yield from prove_plugins(subject.root, daemon)
@@ -208,11 +208,11 @@ def cards(count: int) -> str:
     return "one card" if count == 1 else f"fewer than {count + 1} cards"
 
 
-def job_programs(subject: Subject, startup: Startup) -> Iterator[tuple[str, str]]:
+def job_programs(subject: Subject) -> Iterator[tuple[str, str]]:
     """The programs that slurmd runs beside jobs, each with the setting that names it: a path, or a
     glob of paths (slurm.conf(5), "Prolog").
     """
-    if not any(True for _ in services_of(subject, startup, "slurmd")):
+    if not any(True for _ in services_of(subject, "slurmd")):
         return
     path, _ = read_slurm(subject.root, "slurm.conf")
     for line in subject.root.text(path).splitlines() if path else ():
@@ -231,11 +231,11 @@ def read_slurm(root: Root, name: str) -> tuple[str, dict[str, str]]:
     return path, {match["key"].lower(): match["value"] for match in found}
 
 
-def prove_gres(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_gres(subject: Subject) -> Iterator[Finding]:
     """Warnings of cards of another type (gres.conf) than Slurm expects (Gres= of slurm.conf): the
     controller drains such a node.  slurm.conf names all nodes, which may have other images.
     """
-    for daemon in services_of(subject, startup, "slurmd"):
+    for daemon in services_of(subject, "slurmd"):
         expected = dict(expected_types(subject.root))
         path, types, is_detected = reported_types(subject.root)
         if not expected or not path:

@@ -17,7 +17,6 @@ from imagebuilder.proof.reading.documents import read_yaml
 from imagebuilder.proof.reading.interpreters import texts_of
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
 from imagebuilder.proof.reading.site import SiteService, services_of
-from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject
@@ -70,20 +69,20 @@ MANAGERS = (
 )
 
 
-def prove_state(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_state(subject: Subject) -> Iterator[Finding]:
     """Warnings of runtime state in the image, unless a mount hides it or something removes it."""
     for state in STATES:
-        for service in [*services_of(subject, startup, state.program)][:1]:
-            paths = (p for p in subject.root.glob(state.pattern) if stays(subject, startup, p))
+        for service in [*services_of(subject, state.program)][:1]:
+            paths = (p for p in subject.root.glob(state.pattern) if stays(subject, p))
             if path := next(paths, ""):
                 what = f"{path} was written by a {state.program} that ran while the image was "
                 what += f"built: {service.name} reads it on every node, and {state.effect}"
                 yield SAY.warning(what, Evidence(path), hint=HINT)
-    for kubelet in services_of(subject, startup, "kubelet"):
-        yield from prove_managers(subject, startup, kubelet)
+    for kubelet in services_of(subject, "kubelet"):
+        yield from prove_managers(subject, kubelet)
 
 
-def prove_managers(subject: Subject, startup: Startup, kubelet: SiteService) -> Iterator[Finding]:
+def prove_managers(subject: Subject, kubelet: SiteService) -> Iterator[Finding]:
     """A warning of state with which a kubelet exits: of another policy, or another machine."""
     root, config = subject.root, kubelet.option("--config") or ""
     settings = read_yaml(root, config).values
@@ -91,7 +90,7 @@ def prove_managers(subject: Subject, startup: Startup, kubelet: SiteService) -> 
         path = f"{kubelet.option('--root-dir') or KUBELET}/{name}"
         policy = kubelet.option(option) or str(settings.get(key, default))
         written = policy_of(root, path)
-        if written is None or written == policy == default or not stays(subject, startup, path):
+        if written is None or written == policy == default or not stays(subject, path):
             continue
         if written == policy:
             why = f"it lists the {of} of the builder, and {kubelet.name} exits on a node with "
@@ -117,7 +116,7 @@ def policy_of(root: Root, path: str) -> str | None:
     return str(state.get("policyName", "")) if isinstance(state, dict) else ""
 
 
-def stays(subject: Subject, startup: Startup, path: str) -> bool:
+def stays(subject: Subject, path: str) -> bool:
     """Whether a file of the image is there when its program starts."""
     if path in subject.shipped or mount_of(find_mounts(subject), path):
         return False
@@ -125,7 +124,7 @@ def stays(subject: Subject, startup: Startup, path: str) -> bool:
     if any(fnmatch.fnmatchcase(each, p.rstrip("/")) for p in gone for each in above(path)):
         return False
     marks = (path, f"{posixpath.dirname(path)}/*", posixpath.basename(path))
-    for unit in startup.starting():
+    for unit in subject.startup.starting():
         for _, words in unit.started():
             for line in "\n".join(texts_of(subject.root, words)).splitlines():
                 if REMOVES.search(line) and any(mark in line for mark in marks):
@@ -140,7 +139,7 @@ def above(path: str) -> Iterator[str]:
         path = posixpath.dirname(path)
 
 
-def prove_disks(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_disks(subject: Subject) -> Iterator[Finding]:
     """Warnings of lists of the disks of one machine, by which LVM passes over those of all other
     nodes, unless every node has the disks, such as one of a shared storage.
     """
@@ -152,7 +151,7 @@ def prove_disks(subject: Subject, startup: Startup) -> Iterator[Finding]:
     named = LIST_NAME.search(text)
     path = LISTS.replace("*", named["name"] if named else DEFAULT)
     disks = list(DISK.finditer(root.text(path)))
-    if disks and not (is_on and is_on["value"] == "0") and stays(subject, startup, path):
+    if disks and not (is_on and is_on["value"] == "0") and stays(subject, path):
         first = disks[0]
         what = f"{path} lists the disks of one machine ({first['name']}): LVM passes over those of "
         what += "all other nodes, and finds no volume group there"

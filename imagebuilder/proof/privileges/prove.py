@@ -22,7 +22,6 @@ from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.accounts import PASSWD
 from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.provenance import Provenance
-from imagebuilder.proof.reading.systemd import Startup, read_startup
 from imagebuilder.proof.reading.tmpfiles import with_tmpfiles
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
@@ -62,8 +61,8 @@ def prove_privileges(subject: Subject) -> Iterator[Finding]:
 
 
 def find_privileges(subject: Subject) -> Iterator[Privilege]:
-    root, startup = subject.root, read_startup(subject)
-    run = with_parents({*programs_of(startup), *find_programs(subject), *preloaded(root)})
+    root = subject.root
+    run = with_parents({*programs_of(subject), *find_programs(subject), *preloaded(root)})
     entries = with_tmpfiles(subject, subject.entries)
     yield from find_files(root, entries, subject.accounts.group_names, run)
     yield from find_open_folders(find_search_folders(root), entries)
@@ -73,38 +72,32 @@ def find_privileges(subject: Subject) -> Iterator[Privilege]:
     yield from find_ways_in(subject, entries)
     yield from find_consoles(subject)
     yield from find_devices(subject)
-    yield from find_ports(subject, startup)
+    yield from find_ports(subject)
     for each in subject.family.find_unsigned(root):
         gains = f"{each.what}: packages are installed without a valid signature"
         yield Privilege(Opening.SOURCES, each.path, each.path, gains, line=each.line)
 
 
-def find_ports(subject: Subject, startup: Startup | None) -> Iterator[Privilege]:
+def find_ports(subject: Subject) -> Iterator[Privilege]:
     """Sockets of systemd that no overlay lists under `listens:`; none if the image is older."""
-    if startup is None or subject.image.listens is None:
-        return
-    for name in sorted(startup.jobs & startup.units.keys()):
-        unit = startup.units[name]
-        if not name.endswith(".socket"):
-            continue
-        for key, protocol in LISTENING.items():
-            for value in unit.every(key):
-                match = LISTENS.fullmatch(value)
-                if match is None or is_loopback(match["address"] or ""):
-                    continue
-                port = f"{match['port']}/{protocol}"
-                if port not in subject.image.listens:
-                    path = unit.paths[0] if unit.paths else name
-                    gains = f"{name} listens on {port}, which no overlay lists under `listens:`"
-                    yield Privilege(Opening.NEVER, port, path, gains)
+    declared = subject.image.listens
+    for name, unit in subject.startup.booting() if declared is not None else ():
+        pairs = ((value, each) for key, each in LISTENING.items() for value in unit.every(key))
+        for value, protocol in pairs if name.endswith(".socket") else ():
+            match = LISTENS.fullmatch(value)
+            if match is None or is_loopback(match["address"] or ""):
+                continue
+            port = f"{match['port']}/{protocol}"
+            if port not in (declared or ()):
+                gains = f"{name} listens on {port}, which no overlay lists under `listens:`"
+                yield Privilege(Opening.NEVER, port, (unit.paths or (name,))[0], gains)
 
 
-def programs_of(startup: Startup | None) -> frozenset[str]:
+def programs_of(subject: Subject) -> frozenset[str]:
     """The programs that services start as root."""
-    units = startup.units.values() if startup else ()
     return frozenset(
         words[0]
-        for unit in units
+        for unit in subject.startup.units.values()
         if unit.last("User") in ROOT
         for words in unit.lines
         if words[0].startswith("/")

@@ -18,7 +18,7 @@ from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.scripts import script_of
 from imagebuilder.proof.reading.shell import parse_shell
 from imagebuilder.proof.reading.site import SiteService, site_files, site_services
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
@@ -85,9 +85,9 @@ class ContainerRun:
         return any(not is_false(value) for value in self.every("privileged"))
 
 
-def container_runs(subject: Subject, startup: Startup) -> Iterator[ContainerRun]:
+def container_runs(subject: Subject) -> Iterator[ContainerRun]:
     """Every container that services and Quadlet files of a site start."""
-    units = {service.name: service.unit for service in site_services(subject, startup)}
+    units = {service.name: service.unit for service in site_services(subject)}
     for unit in units.values():
         account = "" if unit.last("User") in ROOTS else unit.last("User")
         if unit.last("DynamicUser") == "yes":

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from imagebuilder.proof.reading.environment import assignments
-from imagebuilder.proof.reading.systemd import read_startup
 from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root
 
@@ -57,12 +56,9 @@ class Extension:
 @once
 def read_extensions(subject: Subject) -> tuple[Extension, ...]:
     """Those that are merged at boot, or would be if they were for this image."""
-    startup = read_startup(subject)
     root = subject.root
     found = []
-    for kind in KINDS if startup else ():
-        if startup is None or kind.service not in startup.jobs:
-            continue
+    for kind in (kind for kind in KINDS if kind.service in subject.startup.jobs):
         seen: set[str] = set()
         for folder in (f"{parent}/{kind.folders}" for parent in PARENTS):
             for name in root.names(folder):

@@ -14,9 +14,9 @@ from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.environment import environment_of, expanded
 from imagebuilder.proof.reading.interpreters import SHELL, behind_env, first_line, runs
 from imagebuilder.proof.reading.shell import MOST_BYTES, parse_shell
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.units import find_program
-from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root
 
 # A variable that gets a value which a shell does not split or expand.
@@ -64,9 +64,14 @@ class UnitCommand:
         return self.script.path if self.script else self.unit.name
 
 
-def unit_commands(subject: Subject, startup: Startup) -> Iterator[UnitCommand]:
+@once
+def unit_commands(subject: Subject) -> tuple[UnitCommand, ...]:
     """The commands of every service that starts at boot or on demand, but those of packages."""
-    for unit in startup.starting():
+    return tuple(find_commands(subject))
+
+
+def find_commands(subject: Subject) -> Iterator[UnitCommand]:
+    for unit in subject.startup.starting():
         environment = environment_of(subject, unit)
         for key, written in unit.started():
             where = said_in(subject.root, unit, key)

@@ -12,7 +12,7 @@ from functools import cached_property
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.commands import CommandLine, command_of
 from imagebuilder.proof.reading.environment import Environment, environment_of
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import find_engine
 
@@ -65,27 +65,27 @@ class SiteService:
         return self.command.option(*names)
 
 
-def starting_units(subject: Subject, startup: Startup) -> Iterator[LoadedUnit]:
+def starting_units(subject: Subject) -> Iterator[LoadedUnit]:
     """The services that start at boot, and those that overlays declare."""
     names = subject.expectations.units
-    starting = {unit.name: unit for unit in startup.starting()}
-    loaded = {name: unit for name, unit in startup.units.items() if name in names}
+    starting = {unit.name: unit for unit in subject.startup.starting()}
+    loaded = {name: unit for name, unit in subject.startup.units.items() if name in names}
     yield from {**starting, **loaded}.values()
 
 
-def site_services(subject: Subject, startup: Startup) -> Iterator[SiteService]:
+def site_services(subject: Subject) -> Iterator[SiteService]:
     """The services that start at boot or that overlays declare, but those that are as their
     packages ship them.
     """
-    for unit in starting_units(subject, startup):
+    for unit in starting_units(subject):
         if all(path in subject.shipped for path in unit.paths):
             continue
         yield from (SiteService(subject, unit, w) for w in unit.commands.get("ExecStart", ()) if w)
 
 
-def services_of(subject: Subject, startup: Startup, program: str) -> Iterator[SiteService]:
+def services_of(subject: Subject, program: str) -> Iterator[SiteService]:
     """Every service that starts at boot and runs a program of this name."""
-    for unit in startup.starting():
+    for unit in subject.startup.starting():
         for words in unit.commands.get("ExecStart", ()):
             if words and posixpath.basename(words[0]) == program:
                 yield SiteService(subject, unit, words)

@@ -13,14 +13,17 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.config import assignments
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.units import FOLDERS, UnitSettings, service_lines
-from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root
+
+if TYPE_CHECKING:
+    from imagebuilder.proof.subject import Subject
 
 SYSTEMD = "/usr/lib/systemd/systemd"
 DEFAULT, SLICE = "default.target", "system.slice"
@@ -102,6 +105,10 @@ class Startup:
     units: Mapping[str, LoadedUnit]
     complaints: tuple[Complaint, ...]
 
+    def booting(self) -> Iterator[tuple[str, LoadedUnit]]:
+        """The units that default.target pulls in, each with a name that it has."""
+        return ((name, self.units[name]) for name in sorted(self.jobs & self.units.keys()))
+
     def starting(self) -> Iterator[LoadedUnit]:
         """The services that start at boot, or when a socket, a timer or a path asks for them, or a
         disk or another device appears.
@@ -111,11 +118,10 @@ class Startup:
             # An alias names a unit that is listed under its own name too.
             if unit.name != name or not name.endswith(".service") or unit.state != "loaded":
                 continue
-            triggers = {value.split()[0] for value in unit.every("TriggeredBy") if value}
-            wanting = (value.split()[0] for key in WANTING for value in unit.every(key) if value)
+            wanting = (each for key in WANTING for each in unit.firsts(key))
             # What udev starts when a device is there (systemd.device(5)).
             is_late = any(each.endswith((".mount", ".device")) for each in wanting)
-            if name in self.jobs or triggers & self.jobs or is_late:
+            if not self.jobs.isdisjoint((name, *unit.firsts("TriggeredBy"))) or is_late:
                 yield unit
 
 
@@ -149,11 +155,10 @@ def last_lines(subject: Subject, name: str) -> dict[str, ConfigLine]:
     return {line.key: line for line in read_config(subject, name)}
 
 
-@once
-def read_startup(subject: Subject) -> Startup | None:
-    """What systemd reports, without units if it failed; None for a root without systemd."""
+def read_startup(subject: Subject) -> Startup:
+    """What systemd reports, without units if it failed or the root has no systemd."""
     if not subject.root.is_file(SYSTEMD):
-        return None
+        return Startup(frozenset(), {}, {}, ())
     names = dict.fromkeys((DEFAULT, *subject.expectations.units, SLICE, *enabled(subject)))
     words = ["systemd-analyze", "--generators=yes", "--man=no", "verify", *names]
     cmdline = f"SYSTEMD_PROC_CMDLINE={' '.join(subject.cmdline)}"

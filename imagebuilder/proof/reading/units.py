@@ -56,6 +56,10 @@ class UnitSettings:
     def every(self, key: str) -> tuple[str, ...]:
         return self.values.get(key, ())
 
+    def firsts(self, key: str) -> tuple[str, ...]:
+        """The first word of every value, such as a unit's name before why it is listed."""
+        return tuple(value.split()[0] for value in self.every(key) if value.strip())
+
     def words(self, key: str) -> tuple[str, ...]:
         return tuple(word for value in self.every(key) for word in value.split())
 

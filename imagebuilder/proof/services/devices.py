@@ -29,7 +29,6 @@ from imagebuilder.proof.reading.environment import (
 from imagebuilder.proof.reading.icd import DRIVERS, USUAL, announced, driver_said, files_in
 from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.reading.quotes import unquoted
-from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.selectors import (
@@ -271,12 +270,12 @@ def prove_sessions(subject: Subject) -> Iterator[Finding]:
         yield from prove_interfaces(subject, EVERY_PROGRAM, settings, uses=False)
 
 
-def prove_units(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_units(subject: Subject) -> Iterator[Finding]:
     """Faults of services whose variables replace the NPU, each variable of a file once.
 
     The NPU is not declared for a service: any program may use it.
     """
-    services = [unit for unit in startup.units.values() if unit.name.endswith(".service")]
+    services = [unit for unit in subject.startup.units.values() if unit.name.endswith(".service")]
     seen: set[tuple[Evidence, ...]] = set()
     for unit in services if has_npu(subject) else ():
         for finding in prove_emulation(unit.name, [XRT], environment_of(subject, unit)):

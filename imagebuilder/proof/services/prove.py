@@ -12,7 +12,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.commands import CommandLine, command_of
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.nodes import opened_by
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, read_startup
+from imagebuilder.proof.reading.systemd import LoadedUnit, find_loaded
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.containers import prove_containers
@@ -67,18 +67,17 @@ def prove_services(subject: Subject) -> Iterator[Finding]:
     yield from prove_sessions(subject)
     yield from prove_containers(subject)
     expected = subject.expectations
-    startup = read_startup(subject) if expected.units else None
-    if startup is None:
+    if not expected.units:
         return
-    yield from prove_units(subject, startup)
-    yield from prove_hosts(subject, startup)
+    yield from prove_units(subject)
+    yield from prove_hosts(subject)
     engines = {engine.unit: engine for engine in expected.engines}
     for name in expected.units:
-        unit = find_loaded(startup, name)
+        unit = find_loaded(subject.startup, name)
         # The question `access` reports a missing or masked one.
         if unit is None:
             continue
-        found = list(prove_service(subject, startup, unit, engines.get(name)))
+        found = list(prove_service(subject, unit, engines.get(name)))
         yield from found
         if not found:
             what = f"{name} runs as its overlay declares"
@@ -86,7 +85,7 @@ def prove_services(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_service(
-    subject: Subject, startup: Startup, unit: LoadedUnit, engine: ExpectedEngine | None
+    subject: Subject, unit: LoadedUnit, engine: ExpectedEngine | None
 ) -> Iterator[Finding]:
     """Faults and warnings."""
     environment = environment_of(subject, unit)
@@ -98,10 +97,10 @@ def prove_service(
         line = line_of(unit, kind, environment)
         serves = serves_others(subject, line, kind)
         yield from prove_engine(subject, line, kind, engine)
-        yield from prove_threads(startup, unit, line, kind)
-        yield from prove_lent(startup, line, kind)
+        yield from prove_threads(subject.startup, unit, line, kind)
+        yield from prove_lent(subject.startup, line, kind)
         yield from prove_port(subject, unit, line, kind)
-        yield from prove_model(subject, startup, unit.name, kind, environment)
+        yield from prove_model(subject, unit.name, kind, environment)
         programs += [p for b in backends for g in kind.files_of(b) for p in subject.root.glob(g)]
         yield from prove_program(subject, line, kind)
         if kind.model.platform:
@@ -112,12 +111,12 @@ def prove_service(
             )
         if backends and not engine.allow_cpu and programs:
             opened = devices_of(subject, backends)
-            yield from prove_others(subject, startup, unit, programs[0], opened)
+            yield from prove_others(subject, unit, programs[0], opened)
     yield from prove_conditions(subject, unit)
     yield from prove_files(subject, unit, environment)
     yield from prove_lines(subject, unit)
     service = Confined(unit, devices_of(subject, backends), serves, bool(backends))
-    yield from prove_confinement(subject.root, startup, service)
+    yield from prove_confinement(subject.root, subject.startup, service)
     yield from prove_executable(subject.root, unit)
     yield from prove_watchdog(subject.root, unit)
     yield from prove_readiness(subject.root, unit)
@@ -165,12 +164,10 @@ def prove_engine(
     yield from prove_known(subject, line, kind)
 
 
-def engine_lines(
-    subject: Subject, startup: Startup
-) -> Iterator[tuple[LoadedUnit, EngineKind, CommandLine]]:
+def engine_lines(subject: Subject) -> Iterator[tuple[LoadedUnit, EngineKind, CommandLine]]:
     """The units of engines that systemd loads, the engine of each, and its command line."""
     for engine in subject.expectations.engines:
-        unit = find_loaded(startup, engine.unit) if engine.unit else None
+        unit = find_loaded(subject.startup, engine.unit) if engine.unit else None
         if unit is not None:
             kind = find_engine(subject.engines, engine.engine)
             yield unit, kind, line_of(unit, kind, environment_of(subject, unit))

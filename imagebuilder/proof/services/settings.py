@@ -13,7 +13,7 @@ from imagebuilder.proof.reading.config import config_folders
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.numbers import AFFINITY, ALLOWED, processors, whole
 from imagebuilder.proof.reading.parameters import read_sysctl
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, read_startup
+from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded
 from imagebuilder.proof.reading.tmpfiles import made_by, made_by_tmpfiles, read_tmpfiles
 from imagebuilder.proof.reading.units import is_below
 from imagebuilder.proof.say import prove_answered
@@ -199,8 +199,7 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Ite
 
 def made_later(subject: Subject, unit: str) -> list[str]:
     """The folders that are made before a unit starts, and that the image does not have."""
-    startup = read_startup(subject)
-    loaded = find_loaded(startup, unit) if startup else None
+    loaded = find_loaded(subject.startup, unit)
     made = {*(made_by(loaded) if loaded else ()), *made_by_tmpfiles(subject)}
     return [path for path in sorted(made) if not subject.root.lies(path)]
 
@@ -260,10 +259,10 @@ def prove_one_address(
         yield SAY.warning(what, where, hint=hint)
 
 
-def prove_hosts(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_hosts(subject: Subject) -> Iterator[Finding]:
     """Warnings of PREFIX_HOST beside the PREFIX_PORT that an overlay declares as listened on."""
     listens = subject.image.listens or ()
-    for unit in startup.starting():
+    for unit in subject.startup.starting():
         if not listens or all(path in subject.shipped for path in unit.paths):
             continue
         environment = environment_of(subject, unit)
@@ -276,12 +275,12 @@ def prove_hosts(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 
 def prove_model(
-    subject: Subject, startup: Startup, unit: str, kind: EngineKind, environment: Environment
+    subject: Subject, unit: str, kind: EngineKind, environment: Environment
 ) -> Iterator[Finding]:
     """A fault if systemd-tmpfiles(8) removes an old model; a disk without times makes each old."""
     model = kind.model.boot.model if kind.model.boot else None
     chosen = environment.get(model.variable) if model else None
-    if chosen is None or CLEANING not in startup.jobs:
+    if chosen is None or CLEANING not in subject.startup.jobs:
         return
     above = [
         line

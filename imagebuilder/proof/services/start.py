@@ -23,7 +23,7 @@ from imagebuilder.proof.reading.extensions import merged_files
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
 from imagebuilder.proof.reading.nodes import find_family
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.units import BINARIES, find_unit, is_below, unit_paths
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services import SAY
@@ -243,7 +243,6 @@ def same(node: str, value: str) -> bool:
 
 def prove_others(
     subject: Subject,
-    startup: Startup,
     unit: LoadedUnit,
     program: str,
     devices: Sequence[Device],
@@ -255,9 +254,9 @@ def prove_others(
     guards = {words for words in commands if posixpath.basename(words[0]) not in PLAIN}
     seen: set[str] = set()
     tried = 0
-    for other in startup.units.values():
+    for other in subject.startup.units.values():
         declared = {s.unit for s in subject.expectations.services}
-        starts = other.name in startup.jobs or other.every("TriggeredBy")
+        starts = other.name in subject.startup.jobs or other.every("TriggeredBy")
         if other.name == unit.name or other.name in declared | seen or not starts:
             continue
         seen.add(other.name)

@@ -3,167 +3,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.clusters.prove import prove_clusters
-from imagebuilder.proof.reading.scripts import unit_commands
-from imagebuilder.proof.reading.systemd import Startup, read_startup
+from imagebuilder.proof.clusters import (
+    container_devices,
+    detached,
+    engines,
+    growth,
+    kubernetes,
+    peers,
+    ranks,
+    slurm,
+    state,
+)
+from imagebuilder.proof.reading.systemd import SYSTEMD
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.files.authorities import prove_anchors, prove_served
-from imagebuilder.proof.system.files.mounts import prove_extensions
-from imagebuilder.proof.system.files.named import prove_named_files
-from imagebuilder.proof.system.files.needed import prove_files, prove_late_settings
-from imagebuilder.proof.system.files.slips import prove_characters, prove_udev_rules
-from imagebuilder.proof.system.files.unread import prove_defaults, prove_documents, prove_read
-from imagebuilder.proof.system.login.access_list import prove_access_list
-from imagebuilder.proof.system.login.accounts import prove_accounts, prove_unit_accounts
-from imagebuilder.proof.system.login.bans import prove_bans
-from imagebuilder.proof.system.login.limits import (
-    prove_open_files,
-    prove_session_limits,
-    prove_shared_memory,
+from imagebuilder.proof.system.files import authorities, mounts, named, needed, slips, unread
+from imagebuilder.proof.system.login import (
+    access_list,
+    accounts,
+    bans,
+    limits,
+    sudo_terminal,
 )
-from imagebuilder.proof.system.login.sudo_terminal import prove_terminal
-from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
-from imagebuilder.proof.system.network.families import prove_families
-from imagebuilder.proof.system.network.firewall import (
-    prove_client_ports,
-    prove_dropped_ports,
-    prove_firewall,
+from imagebuilder.proof.system.network import dns, families, firewall, nic
+from imagebuilder.proof.system.programs import (
+    commands,
+    daemons,
+    dry_runs,
+    extras,
+    helpers,
+    local_requests,
+    openssl,
+    options,
+    places,
+    scripts,
+    variables,
 )
-from imagebuilder.proof.system.network.nic import prove_ends, prove_netdevs, prove_network
-from imagebuilder.proof.system.programs.commands import (
-    prove_card_tools,
-    prove_readings,
-    prove_upgrades,
-)
-from imagebuilder.proof.system.programs.daemons import (
-    prove_rotation,
-    prove_time_sources,
-    prove_tuning,
-)
-from imagebuilder.proof.system.programs.dry_runs import prove_dry_runs
-from imagebuilder.proof.system.programs.extras import prove_docstrings, prove_extras
-from imagebuilder.proof.system.programs.helpers import prove_helpers
-from imagebuilder.proof.system.programs.local_requests import prove_requests
-from imagebuilder.proof.system.programs.openssl import prove_openssl
-from imagebuilder.proof.system.programs.options import prove_options
-from imagebuilder.proof.system.programs.places import prove_places, prove_tools
-from imagebuilder.proof.system.programs.scripts import prove_scripts
-from imagebuilder.proof.system.programs.variables import prove_variables
-from imagebuilder.proof.system.units.apart import prove_fences, prove_private_tmp
-from imagebuilder.proof.system.units.ignored import (
-    prove_keys,
-    prove_namesakes,
-    prove_removed,
-    prove_sections,
-)
-from imagebuilder.proof.system.units.manager import (
-    prove_journal,
-    prove_manager,
-    prove_processors,
-    prove_sleep,
-)
-from imagebuilder.proof.system.units.reach import prove_paths, prove_reach
-from imagebuilder.proof.system.units.start import prove_listeners, prove_ports, prove_start
+from imagebuilder.proof.system.units import apart, ignored, manager, reach, start
+
+Rule = Callable[[Subject], Iterator[Finding]]
+# The rules, in the order in which their findings are printed.
+OF_UNITS: tuple[Rule, ...] = (
+    start.prove_start, start.prove_ports, start.prove_listeners, reach.prove_paths,
+    reach.prove_reach, apart.prove_private_tmp, needed.prove_late_settings, apart.prove_fences,
+    ignored.prove_namesakes, ignored.prove_sections, ignored.prove_removed, ignored.prove_keys,
+    manager.prove_manager, manager.prove_journal, manager.prove_processors, manager.prove_sleep,
+)  # fmt: skip
+OF_PROGRAMS: tuple[Rule, ...] = (
+    helpers.prove_helpers, scripts.prove_scripts, dry_runs.prove_dry_runs,
+    local_requests.prove_requests, commands.prove_readings, commands.prove_card_tools,
+    commands.prove_upgrades, options.prove_options, variables.prove_variables,
+    extras.prove_extras, places.prove_places, places.prove_tools, extras.prove_docstrings,
+    daemons.prove_time_sources, daemons.prove_rotation, daemons.prove_tuning,
+    openssl.prove_openssl,
+)  # fmt: skip
+OF_FILES: tuple[Rule, ...] = (
+    unread.prove_read, slips.prove_characters, unread.prove_documents, unread.prove_defaults,
+    slips.prove_udev_rules, named.prove_named_files, needed.prove_files, mounts.prove_extensions,
+    authorities.prove_anchors, authorities.prove_served,
+)  # fmt: skip
+OF_NETWORK: tuple[Rule, ...] = (
+    nic.prove_network, nic.prove_netdevs, nic.prove_ends, dns.prove_tls, dns.prove_stub,
+    firewall.prove_firewall, firewall.prove_dropped_ports, firewall.prove_client_ports,
+    families.prove_families,
+)  # fmt: skip
+OF_LOGIN: tuple[Rule, ...] = (
+    accounts.prove_accounts, access_list.prove_access_list, accounts.prove_unit_accounts,
+    limits.prove_session_limits, limits.prove_open_files, bans.prove_bans,
+    sudo_terminal.prove_terminal, limits.prove_shared_memory,
+)  # fmt: skip
+OF_CLUSTERS: tuple[Rule, ...] = (
+    engines.prove_storage, container_devices.prove_container_devices, kubernetes.prove_kubernetes,
+    kubernetes.prove_forwarding, state.prove_state, state.prove_disks, slurm.prove_slurm,
+    slurm.prove_gres, peers.prove_shares, engines.prove_bridges, ranks.prove_ranks,
+    ranks.prove_mpi, detached.prove_detached, peers.prove_peers, growth.prove_growth,
+)  # fmt: skip
+RULES = (*OF_UNITS, *OF_PROGRAMS, *OF_FILES, *OF_NETWORK, *OF_LOGIN, *OF_CLUSTERS)
 
 
 def prove_system(subject: Subject) -> Iterator[Finding]:
     """Every finding about the system; none for a root without systemd."""
-    startup = read_startup(subject)
-    if startup is None:
+    if not subject.root.is_file(SYSTEMD):
         return
-    if not startup.units:
+    if not subject.startup.units:
         what = "the image's systemd-analyze does not report what starts: units were not checked"
         hint = "run `systemd-analyze verify default.target` in the image to see why"
         yield SAY.warning(what, Evidence("/usr/bin/systemd-analyze"), hint=hint)
         return
-    yield from of_units(subject, startup)
-    yield from of_programs(subject, startup)
-    yield from of_files(subject, startup)
-    yield from of_network(subject, startup)
-    yield from of_login(subject, startup)
-    yield from prove_clusters(subject, startup)
-
-
-def of_units(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """What starts at boot, and with which settings."""
-    yield from prove_start(subject, startup)
-    yield from prove_ports(subject, startup)
-    yield from prove_listeners(subject, startup)
-    yield from prove_paths(subject, startup)
-    yield from prove_reach(subject, startup)
-    yield from prove_private_tmp(subject, startup)
-    yield from prove_late_settings(subject, startup)
-    yield from prove_fences(subject, startup)
-    yield from prove_namesakes(subject, startup)
-    yield from prove_sections(subject)
-    yield from prove_removed(subject, startup)
-    yield from prove_keys(subject)
-    yield from prove_manager(subject, startup)
-    yield from prove_journal(subject)
-    yield from prove_processors(subject, startup)
-    yield from prove_sleep(subject, startup)
-
-
-def of_programs(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """What a site's services and scripts start, and what programs say of their settings."""
-    yield from prove_helpers(subject, startup)
-    yield from prove_scripts(subject, startup)
-    yield from prove_dry_runs(subject)
-    commands = tuple(unit_commands(subject, startup))
-    yield from prove_requests(subject, startup, commands)
-    yield from prove_readings(subject, startup, commands)
-    yield from prove_card_tools(subject, startup, commands)
-    yield from prove_upgrades(subject, startup)
-    yield from prove_options(subject, startup)
-    yield from prove_variables(subject, startup)
-    yield from prove_extras(subject, startup)
-    yield from prove_places(subject, startup)
-    yield from prove_tools(subject, startup)
-    yield from prove_docstrings(subject, startup)
-    yield from prove_time_sources(subject, startup)
-    yield from prove_rotation(subject, startup)
-    yield from prove_tuning(subject, startup)
-    yield from prove_openssl(subject)
-
-
-def of_files(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """Files that nobody reads, that somebody needs, or whose text is not what it looks like."""
-    yield from prove_read(subject, startup)
-    yield from prove_characters(subject)
-    yield from prove_documents(subject)
-    yield from prove_defaults(subject)
-    yield from prove_udev_rules(subject)
-    yield from prove_named_files(subject)
-    yield from prove_files(subject)
-    yield from prove_extensions(subject)
-    yield from prove_anchors(subject, startup)
-    yield from prove_served(subject)
-
-
-def of_network(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """NICs, names and the firewall."""
-    yield from prove_network(subject, startup)
-    yield from prove_netdevs(subject.root, startup)
-    yield from prove_ends(subject.root, startup)
-    yield from prove_tls(subject, startup)
-    yield from prove_stub(subject, startup)
-    yield from prove_firewall(subject, startup)
-    yield from prove_dropped_ports(subject, startup)
-    yield from prove_client_ports(subject)
-    yield from prove_families(subject, startup)
-
-
-def of_login(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """Accounts, and what happens when people log in."""
-    yield from prove_accounts(subject)
-    yield from prove_access_list(subject)
-    yield from prove_unit_accounts(subject, startup)
-    yield from prove_session_limits(subject)
-    yield from prove_open_files(subject)
-    yield from prove_bans(subject, startup)
-    yield from prove_terminal(subject, startup)
-    yield from prove_shared_memory(subject, startup)
+    for rule in RULES:
+        yield from rule(subject)

@@ -22,7 +22,7 @@ from imagebuilder.proof.system.files.authorities import ends_of
 from imagebuilder.proof.system.files.mounts import prove_mounts
 from imagebuilder.proof.system.files.unread import prove_read
 from imagebuilder.proof.system.network.nic import prove_order
-from tests.unit.proof.trees import KERNEL, Content, Link, Program, make_tree, subject
+from tests.unit.proof.trees import KERNEL, Content, Link, Program, make_tree, running, subject
 
 SITE = "/opt/vllm/lib/python3.13/site-packages"
 PLUGINS = "/usr/lib/x86_64-linux-gnu/slurm-wlm"
@@ -126,7 +126,7 @@ def test_two_managers_of_the_network(
     given = subject(make_tree(tmp_path, {"/etc/NetworkManager/NetworkManager.conf": settings}))
     given.__dict__["shipped"] = {}
     manager = service("NetworkManager.service", "/usr/sbin/NetworkManager", "--no-daemon")
-    found = list(prove_managers(given, starts(manager, jobs=jobs)))
+    found = list(prove_managers(running(given, starts(manager, jobs=jobs))))
     assert [each.level for each in found] == [Level.WARNING] * many
 
 
@@ -192,16 +192,16 @@ def test_scripts_of_ifupdown(many: int, tmp_path: Path) -> None:
         files["/usr/sbin/ifup"] = Program()
     given = subject(make_tree(tmp_path, files))
     given.__dict__["shipped"] = {}
-    found = whats(list(prove_read(given, starts())))
+    found = whats(list(prove_read(running(given, starts()))))
     assert found == ["/etc/network/if-up.d/route never runs: the image has no ifupdown"] * many
 
 
 def test_a_file_that_a_unit_is_told_of_is_read(tmp_path: Path) -> None:
     given = subject(make_tree(tmp_path, {"/etc/iptables/rules.v4": "*filter\nCOMMIT\n"}))
     given.__dict__["shipped"] = {}
-    assert len(list(prove_read(given, starts()))) == 1
+    assert len(list(prove_read(running(given, starts())))) == 1
     filter_ = service("a.service", "/usr/sbin/iptables-restore", "/etc/iptables/rules.v4")
-    assert list(prove_read(given, starts(filter_))) == []
+    assert list(prove_read(running(given, starts(filter_)))) == []
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from imagebuilder.proof.system.files.unread import prove_read
 from imagebuilder.proof.system.network.firewall import opens_ssh
 from imagebuilder.proof.system.network.nic import prove_netdevs
 from imagebuilder.proof.system.units.ignored import prove_namesakes, prove_sections
-from tests.unit.proof.trees import Content, Program, make_tree, subject
+from tests.unit.proof.trees import Content, Program, make_tree, running, subject
 
 UNITS = "/etc/systemd/system"
 
@@ -60,7 +60,7 @@ def slurmd(asked: Subject) -> SiteService:
 )
 def test_a_folder_for_a_unit_that_is_not_there(folder: str, hint: str, tmp_path: Path) -> None:
     asked = about(tmp_path, {f"{UNITS}/{folder}/a.conf": "", "/usr/lib/systemd/system/a.timer": ""})
-    (found,) = prove_namesakes(asked, starts("llama-server.service"))
+    (found,) = prove_namesakes(running(asked, starts("llama-server.service")))
     unit = folder.rpartition(".")[0]
     assert found.what == f"{UNITS}/{folder} has no effect: the image has no unit {unit}"
     assert hint in found.hint
@@ -77,7 +77,9 @@ def test_a_folder_that_is_read(folder: str, tmp_path: Path) -> None:
         "/usr/lib/systemd/system/getty@.service": "",
         "/usr/lib/systemd/system/multi-user.target": "",
     }
-    assert list(prove_namesakes(about(tmp_path, files), starts("llama-server.service"))) == []
+    assert (
+        list(prove_namesakes(running(about(tmp_path, files), starts("llama-server.service")))) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_a_vlan_that_a_nic_carries(network: str, is_made: bool, tmp_path: Path) 
         "/etc/systemd/network/a.netdev": "[NetDev]\nName=storage\nKind=vlan\n[VLAN]\nId=1\n",
         "/etc/systemd/network/b.network": network,
     }
-    found = whats(list(prove_netdevs(make_tree(tmp_path, files), starts(NETWORKD))))
+    found = whats(list(prove_netdevs(running(about(tmp_path, files), starts(NETWORKD)))))
     said = "networkd never makes storage: no .network file has VLAN=storage"
     assert found == ([] if is_made else [said])
 
@@ -292,5 +294,5 @@ def test_a_table_of_cron_without_a_last_newline(tmp_path: Path) -> None:
         "/etc/cron.d/whole": "0 0 * * * root a\n",
         "/etc/cron.d/empty": "",
     }
-    (what,) = whats(list(prove_read(about(tmp_path, files), starts())))
+    (what,) = whats(list(prove_read(running(about(tmp_path, files), starts()))))
     assert what == "cron ignores /etc/cron.d/cut: its last line does not end in a newline"

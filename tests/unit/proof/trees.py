@@ -18,6 +18,7 @@ from imagebuilder.image.proof import Finding, Level
 from imagebuilder.image.types import ImageLayer, ImageWheel
 from imagebuilder.process import Completed
 from imagebuilder.proof.reading.provenance import Provenance
+from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject, no_provenance
 from imagebuilder.recipe.engines import Engines, load_engines
 from imagebuilder.recipe.expectations import Expectations
@@ -137,6 +138,13 @@ def subject(
         load_engines(SHIPPED_OVERLAYS, ("llama-cpp", "vllm")) if engines is None else engines,
         trace,
     )
+
+
+def running(given: Subject, startup: Startup) -> Subject:
+    """The same subject, of whose systemd this is known."""
+    given.__dict__["startup"] = startup
+    given.made.results.clear()
+    return given
 
 
 def at(findings: Iterable[Finding], level: Level) -> list[Finding]:

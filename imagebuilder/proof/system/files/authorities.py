@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.certificates import MOST_BYTES, read_certificates
 from imagebuilder.proof.reading.interpreters import texts_of
-from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject, once
 from imagebuilder.proof.system import SAY
@@ -60,14 +59,14 @@ def prove_authorities(subject: Subject) -> Iterator[Finding]:
             yield SAY.warning(what, Evidence(path), hint="replace it, or remove the file")
 
 
-def prove_anchors(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_anchors(subject: Subject) -> Iterator[Finding]:
     """Warnings of authorities that are where programs of some distribution look for them, but not
     among those that programs of this image trust.
     """
     folders = tuple(folder for folder, _ in ANCHORS)
     added = [path for path, info in subject.entries.items()
              if path.startswith(folders) and stat.S_ISREG(info.st_mode)]  # fmt: skip
-    if not added or updates(subject, startup):
+    if not added or updates(subject):
         return
     root = subject.root
     paths = (*BUNDLES, *root.glob(HASHED))
@@ -89,9 +88,9 @@ def prove_anchors(subject: Subject, startup: Startup) -> Iterator[Finding]:
         yield SAY.warning(what, Evidence(path), hint=hint)
 
 
-def updates(subject: Subject, startup: Startup) -> bool:
+def updates(subject: Subject) -> bool:
     """Whether something makes the bundles anew when a node boots."""
-    commands = (words for unit in startup.starting() for _, words in unit.started())
+    commands = (words for unit in subject.startup.starting() for _, words in unit.started())
     programs = {name for _, name in ANCHORS}
     return any(name in text for words in commands for text in texts_of(subject.root, words)
                for name in programs)  # fmt: skip

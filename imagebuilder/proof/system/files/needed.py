@@ -17,7 +17,6 @@ from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.parameters import kernel_words, read_sysctl
 from imagebuilder.proof.reading.site import services_of
-from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.say import prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -185,13 +184,13 @@ def prove_settings(subject: Subject) -> Iterator[Finding]:
             yield SAY.fault(f"{name}={one.value}: {why}", one.where, hint="remove that line")
 
 
-def prove_late_settings(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_late_settings(subject: Subject) -> Iterator[Finding]:
     """Warnings about settings that do not exist when they are applied, and are skipped."""
     settings = read_sysctl(subject)
     for module in dict.fromkeys(module for _, module in OF_MODULES):
         begins = tuple(begin for begin, each in OF_MODULES if each == module)
         found = {name: one for name, one in settings.items() if name.startswith(begins)}
-        if found and not is_loaded(subject, startup, module):
+        if found and not is_loaded(subject, module):
             first, one = next(iter(found.items()))
             what = f"{first} is not set: it belongs to the module {module}, which nothing loads at "
             what += "boot"
@@ -199,16 +198,16 @@ def prove_late_settings(subject: Subject, startup: Startup) -> Iterator[Finding]
             yield SAY.warning(what, one.where, hint=hint)
 
 
-def is_loaded(subject: Subject, startup: Startup, module: str) -> bool:
+def is_loaded(subject: Subject, module: str) -> bool:
     kernel = subject.drivers
     if not kernel.by_name or plain(module) in kernel.builtin:
         return True
     if plain(module) in (plain(name) for name, _ in requested(subject)):
         return True
-    if any(True for program in LOADING for _ in services_of(subject, startup, program)):
+    if any(True for program in LOADING for _ in services_of(subject, program)):
         return True
     said = re.compile(rf"\b{module}\b")
-    commands = (words for unit in startup.starting() for words in unit.lines)
+    commands = (words for unit in subject.startup.starting() for words in unit.lines)
     return any(said.search(text) for words in commands for text in texts_of(subject.root, words))
 
 

@@ -19,7 +19,6 @@ from imagebuilder.proof.reading.documents import read_yaml
 from imagebuilder.proof.reading.environment import assignments
 from imagebuilder.proof.reading.interpreters import EXECUTABLE, SHELL, first_line, runs
 from imagebuilder.proof.reading.site import SET_ASIDE, site_files
-from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.reading.units import find_file, find_program
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
@@ -136,9 +135,9 @@ FILES = {
 }
 
 
-def prove_read(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_read(subject: Subject) -> Iterator[Finding]:
     """Findings about files that have no effect."""
-    told = {word for unit in startup.starting() for words in unit.lines for word in words}
+    told = {word for unit in subject.startup.starting() for words in unit.lines for word in words}
     for folder in READ:
         for path in site_files(subject, f"{folder.pattern}/*"):
             yield from prove_file(subject, folder, path)

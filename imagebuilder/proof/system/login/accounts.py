@@ -22,7 +22,7 @@ from imagebuilder.proof.privileges.sudo import SUDO, find_sudo
 from imagebuilder.proof.reading.accounts import EXTRA, PASSWD, SHADOW, rows
 from imagebuilder.proof.reading.commands import named_users
 from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.reading.systemd import LOADED
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -38,7 +38,6 @@ ALGORITHMS = {"rsa": ("rsa-sha2-", "ssh-rsa"), "ecdsa": ("ecdsa-",), "ed25519": 
 NEVER = ("", "99999")
 NOLOGIN, BASHRC = "/etc/nologin", ".bashrc"
 SHOWN = 60  # characters of what a shell prints
-LOADED = "loaded"
 
 
 def prove_accounts(subject: Subject) -> Iterator[Finding]:
@@ -144,7 +143,7 @@ def prove_greetings(subject: Subject, users: list[str]) -> Iterator[Finding]:
             yield SAY.warning(f"{what}that", where, hint=hint)
 
 
-def prove_unit_accounts(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_unit_accounts(subject: Subject) -> Iterator[Finding]:
     """Faults of services that start as an account or a group that does not exist.
 
     Nodes do not run systemd-sysusers(8): their /etc is never older than their /usr.  The question
@@ -152,8 +151,7 @@ def prove_unit_accounts(subject: Subject, startup: Startup) -> Iterator[Finding]
     """
     declared = {service.unit for service in subject.expectations.services}
     users, groups = subject.accounts.users.keys(), subject.accounts.groups.keys()
-    for name in sorted(startup.jobs & startup.units.keys()):
-        unit = startup.units[name]
+    for name, unit in subject.startup.booting():
         if unit.last("DynamicUser") == "yes" or unit.state != LOADED:
             continue
         wanted = [("User", unit.last("User"), users)]

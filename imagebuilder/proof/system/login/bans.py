@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import assignments, is_true
 from imagebuilder.proof.reading.site import services_of, site_files
-from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
@@ -27,11 +26,11 @@ NAMES = ("_COMM", "_EXE", "SYSLOG_IDENTIFIER")
 SAID = re.compile(r"nvalid|Failed|authent|preauth|closed|reset|isconnect|negotiate|not allowed")
 
 
-def prove_bans(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_bans(subject: Subject) -> Iterator[Finding]:
     """Warnings of filters that match no session, of jails that are enabled."""
     root = subject.root
     has_sessions = any(root.is_file(f"{place}/{SESSIONS}") for place in PLACES)
-    if not has_sessions or not any(services_of(subject, startup, "fail2ban-server")):
+    if not has_sessions or not any(services_of(subject, "fail2ban-server")):
         return
     used = set(used_filters(root))
     for path in (p for end in SUFFIXES for p in site_files(subject, f"{FILTERS}/*{end}")):

@@ -16,7 +16,7 @@ from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.numbers import size_of, whole
 from imagebuilder.proof.reading.parameters import read_sysctl
 from imagebuilder.proof.reading.site import site_services
-from imagebuilder.proof.reading.systemd import Startup, last_lines
+from imagebuilder.proof.reading.systemd import last_lines
 from imagebuilder.proof.reading.units import FOLDERS, is_below, unit_paths
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
@@ -93,7 +93,7 @@ def prove_open_files(subject: Subject) -> Iterator[Finding]:
         yield SAY.warning(what, where, most.where, hint=hint)
 
 
-def prove_shared_memory(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_shared_memory(subject: Subject) -> Iterator[Finding]:
     """A warning.  Where nobody chose it, only of engines in Python, whose processes share tensors:
     others may have nothing there.
     """
@@ -109,7 +109,7 @@ def prove_shared_memory(subject: Subject, startup: Startup) -> Iterator[Finding]
     }
     names = {
         service.name: service.unit.last("User")
-        for service in site_services(subject, startup)
+        for service in site_services(subject)
         if (line or service.name in sharing) and is_removed(subject, service.unit.last("User"))
         and not any(is_below(SHARED, p.target)
                     for p in unit_paths(service.unit, "TemporaryFileSystem"))

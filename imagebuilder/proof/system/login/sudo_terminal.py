@@ -11,7 +11,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.privileges.sudo import SudoersLine, read_sudoers
 from imagebuilder.proof.reading.interpreters import MOST_BYTES, SHELL, first_line, runs
 from imagebuilder.proof.reading.shell import parse_shell
-from imagebuilder.proof.reading.systemd import Startup, said_in
+from imagebuilder.proof.reading.systemd import said_in
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
@@ -24,10 +24,10 @@ WANTS = re.compile(r"(?<![\w!])(?:(?P<off>!)[ \t]*)?requiretty\b")
 TERMINALS = ("tty", "tty-force", "tty-fail")
 
 
-def prove_terminal(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_terminal(subject: Subject) -> Iterator[Finding]:
     """Warnings, one for each service."""
     wanting, excepted = find_wanting(subject.root)
-    for unit in startup.starting() if wanting else ():
+    for unit in subject.startup.starting() if wanting else ():
         account = unit.last("User") or "root"
         line = wanting.get(account) or wanting.get("" if account not in excepted else account)
         if line is None or unit.last("StandardInput") in TERMINALS:

@@ -25,25 +25,25 @@ LINK = "make it a link to /run/systemd/resolve/stub-resolv.conf"
 RESOLVER, SWITCH = "/etc/resolv.conf", "/etc/nsswitch.conf"
 
 
-def prove_stub(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_stub(subject: Subject) -> Iterator[Finding]:
     """A fault if programs ask the resolver of the node, which does not listen."""
     line = last_lines(subject, "systemd/resolved.conf").get("DNSStubListener")
     link = subject.root.link_at(RESOLVER) or ""
     stub = posixpath.basename(link) == "stub-resolv.conf"
-    if line and is_false(line.value) and stub and RESOLVED in startup.jobs:
+    if line and is_false(line.value) and stub and RESOLVED in subject.startup.jobs:
         what = f"{RESOLVER} leads to the stub of {RESOLVED}, which does not listen: no name is "
         what += "resolved"
         hint = "remove DNSStubListener=, or link to /run/systemd/resolve/resolv.conf"
         yield SAY.fault(what, line.evidence, Evidence(RESOLVER, said=link), hint=hint)
 
 
-def prove_tls(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_tls(subject: Subject) -> Iterator[Finding]:
     """A fault if only the servers of DHCP may be asked, of which nobody knows that they speak TLS;
     a warning if no server has a name or a public address, for which there are certificates.
     """
     lines = list(read_config(subject, "systemd/resolved.conf"))
     strict = next((line for line in reversed(lines) if line.key == "DNSOverTLS"), None)
-    if strict is None or not is_true(strict.value) or RESOLVED not in startup.jobs:
+    if strict is None or not is_true(strict.value) or RESOLVED not in subject.startup.jobs:
         return
     servers: list[str] = []
     for line in lines:

@@ -37,23 +37,23 @@ FILES = {
 HINT = "listen on 0.0.0.0, or set net.ipv6.conf.all.disable_ipv6 instead of the parameter"
 
 
-def prove_families(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_families(subject: Subject) -> Iterator[Finding]:
     """Faults of engines, and warnings of other services."""
     words = [word for word in kernel_words(subject.cmdline) if word.key == DISABLE]
     if not words or words[-1].value != "1":
         return
     word = words[-1]
     engines = set()
-    for unit, kind, line in engine_lines(subject, startup):
+    for unit, kind, line in engine_lines(subject):
         engines.add(unit.name)
         address = line.value(kind.model.settings, "address")
         if address and ADDRESS.fullmatch(address.value.strip()):
             what = text_of(unit.name, address.value.strip(), word)
             yield SAY.fault(what, address.evidence, word.evidence, hint=HINT)
-    yield from prove_services(subject, startup, word, engines)
-    yield from prove_sockets(startup, word)
+    yield from prove_services(subject, word, engines)
+    yield from prove_sockets(subject.startup, word)
     for program, patterns in FILES.items():
-        for service in [*services_of(subject, startup, program)][:1]:
+        for service in [*services_of(subject, program)][:1]:
             for path in subject.root.glob(*patterns):
                 if found := LINE.search(subject.root.text(path)):
                     where = Evidence(path, said=found["said"].strip())
@@ -65,11 +65,9 @@ def text_of(unit: str, address: str, word: KernelWord) -> str:
     return f"{unit} does not start: it listens on {address}, but {word.text} removes IPv6"
 
 
-def prove_services(
-    subject: Subject, startup: Startup, word: KernelWord, engines: set[str]
-) -> Iterator[Finding]:
+def prove_services(subject: Subject, word: KernelWord, engines: set[str]) -> Iterator[Finding]:
     """Of a site's services that name such an address in an option or a variable."""
-    for service in site_services(subject, startup):
+    for service in site_services(subject):
         if service.name in engines:
             continue
         told = [
@@ -90,8 +88,7 @@ def prove_services(
 
 
 def prove_sockets(startup: Startup, word: KernelWord) -> Iterator[Finding]:
-    for name in sorted(startup.jobs & startup.units.keys()):
-        unit = startup.units[name]
+    for name, unit in startup.booting():
         listed = unit.every("ListenStream") if name.endswith(".socket") else ()
         for value in listed:
             if ADDRESS.fullmatch(value):

@@ -71,11 +71,11 @@ RANGE, RESERVED = "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_po
 DEFAULT = range(32768, 61000)
 
 
-def prove_firewall(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_firewall(subject: Subject) -> Iterator[Finding]:
     """Faults of filters that drop answers, and warnings of those that drop what jobs need."""
-    yield from prove_ufw(subject.root, startup)
-    together = next(computing_together(subject, startup), None)
-    for name, path, rules in find_filters(subject.root, startup):
+    yield from prove_ufw(subject.root, subject.startup)
+    together = next(computing_together(subject), None)
+    for name, path, rules in find_filters(subject.root, subject.startup):
         drops = DROPS.search(rules)
         if drops is None:
             continue
@@ -101,8 +101,7 @@ def prove_firewall(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 def find_filters(root: Root, startup: Startup) -> Iterator[tuple[str, str, str]]:
     """The units that load rules at boot, each file that they load, and its rules."""
-    for name in sorted(startup.jobs & startup.units.keys()):
-        unit = startup.units[name]
+    for name, unit in startup.booting():
         words = [word for commands in unit.commands.get("ExecStart", ()) for word in commands]
         programs = {posixpath.basename(word) for word in words}
         paths = list(FILES.get(name, ()))
@@ -111,10 +110,10 @@ def find_filters(root: Root, startup: Startup) -> Iterator[tuple[str, str, str]]
         yield from ((name, path, read_rules(root, path)) for path in paths)
 
 
-def computing_together(subject: Subject, startup: Startup) -> Iterator[SiteService]:
+def computing_together(subject: Subject) -> Iterator[SiteService]:
     """Services whose programs connect to those of other nodes on ports that nobody chose."""
-    yield from services_of(subject, startup, "slurmd")
-    yield from (service for service in site_services(subject, startup) if spans(service))
+    yield from services_of(subject, "slurmd")
+    yield from (service for service in site_services(subject) if spans(service))
 
 
 def prove_ufw(root: Root, startup: Startup) -> Iterator[Finding]:
@@ -186,11 +185,11 @@ def served_ports(subject: Subject) -> list[str]:
     return [each for each in declared if each.partition("/")[0] not in NOT_SERVED | ssh]
 
 
-def prove_dropped_ports(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_dropped_ports(subject: Subject) -> Iterator[Finding]:
     """Warnings of filters that drop what comes to a declared port, one for each file."""
     served = served_ports(subject)
-    yield from prove_ufw_ports(subject, startup, served)
-    for name, path, rules in find_filters(subject.root, startup) if served else ():
+    yield from prove_ufw_ports(subject, served)
+    for name, path, rules in find_filters(subject.root, subject.startup) if served else ():
         drops = DROPS.search(rules)
         # The question of answers comes first, and what is open to a network is open on purpose.
         if not drops or not ANSWERS.search(rules) or OPEN.search(rules) or "vmap" in rules:
@@ -205,8 +204,8 @@ def prove_dropped_ports(subject: Subject, startup: Startup) -> Iterator[Finding]
             yield SAY.warning(what, Evidence(path, said=said), hint=hint)
 
 
-def prove_ufw_ports(subject: Subject, startup: Startup, served: list[str]) -> Iterator[Finding]:
-    found = read_ufw(subject.root, startup)
+def prove_ufw_ports(subject: Subject, served: list[str]) -> Iterator[Finding]:
+    found = read_ufw(subject.root, subject.startup)
     closed = [each for each in served if each.endswith("/tcp") and found
               and not opens(found[1], frozenset((each.partition("/")[0],)))]  # fmt: skip
     if found and closed:

@@ -60,11 +60,11 @@ VETH = {
 }
 
 
-def prove_network(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    if NETWORKD in startup.jobs:
+def prove_network(subject: Subject) -> Iterator[Finding]:
+    if NETWORKD in subject.startup.jobs:
         yield from prove_nic(subject.root)
-        yield from prove_waiting(startup)
-    yield from prove_resolver(subject.root, startup)
+        yield from prove_waiting(subject.startup)
+    yield from prove_resolver(subject.root, subject.startup)
     yield from prove_switch(subject.root)
 
 
@@ -197,9 +197,10 @@ def prove_waiting(startup: Startup) -> Iterator[Finding]:
         yield SAY.warning(what, where, hint="use --any")
 
 
-def prove_netdevs(root: Root, startup: Startup) -> Iterator[Finding]:
-    if NETWORKD not in startup.jobs:
+def prove_netdevs(subject: Subject) -> Iterator[Finding]:
+    if NETWORKD not in subject.startup.jobs:
         return
+    root = subject.root
     named = {
         (key, name)
         for path in network_files(root, ".network")
@@ -233,12 +234,13 @@ def prove_tunnel(path: str, sections: dict[str, dict[str, str]], name: str) -> I
         yield SAY.warning(what, Evidence(path, PEER, said=said), hint=hint)
 
 
-def prove_ends(root: Root, startup: Startup) -> Iterator[Finding]:
+def prove_ends(subject: Subject) -> Iterator[Finding]:
     """A warning if the first file that matches the ends asks for addresses or sets some, where the
     image has a container engine: networkd then configures what belongs to the engine
     (systemd.network(5), [Match] Kind=).
     """
-    if NETWORKD not in startup.jobs or not any(find_program(root, name) for name in ENGINES):
+    root, started = subject.root, NETWORKD in subject.startup.jobs
+    if not started or not any(find_program(root, name) for name in ENGINES):
         return
     for path in network_files(root, ".network"):
         texts = [text_of(root, each) for each in (path, *additions(root, path))]

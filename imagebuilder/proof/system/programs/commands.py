@@ -21,7 +21,7 @@ from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.interpreters import SHELL, behind_env, runs
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.quotes import unquoted
-from imagebuilder.proof.reading.scripts import UnitCommand
+from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands
 from imagebuilder.proof.reading.site import SiteService, services_of
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, said_in
 from imagebuilder.proof.reading.units import find_program
@@ -63,13 +63,11 @@ MOST_FIELDS = 100  # of a line of cron; the command is among the first
 HINT = "remove it; to get new packages, lock and build the image again (nightly does both)"
 
 
-def prove_card_tools(
-    subject: Subject, startup: Startup, commands: Sequence[UnitCommand]
-) -> Iterator[Finding]:
+def prove_card_tools(subject: Subject) -> Iterator[Finding]:
     """Warnings: a site may want either."""
-    for command in commands:
+    for command in unit_commands(subject):
         yield from prove_clocks(subject, command)
-    yield from prove_resets(subject, startup, commands)
+    yield from prove_resets(subject)
 
 
 def prove_clocks(subject: Subject, command: UnitCommand) -> Iterator[Finding]:
@@ -88,20 +86,16 @@ def prove_clocks(subject: Subject, command: UnitCommand) -> Iterator[Finding]:
             yield SAY.warning(what, command.evidence, hint=hint)
 
 
-def prove_resets(
-    subject: Subject, startup: Startup, commands: Sequence[UnitCommand]
-) -> Iterator[Finding]:
+def prove_resets(subject: Subject) -> Iterator[Finding]:
     """Warnings of timers that reset the cards below a running service.
 
     What starts at boot alone may reset a card before anything uses it.
     """
-    engines = [name for name in subject.expectations.units if find_loaded(startup, name)]
-    told: set[str] = set()
+    engines = [name for name in subject.expectations.units if find_loaded(subject.startup, name)]
+    commands, told = unit_commands(subject), set[str]()
     for command in commands:
         unit = command.unit
-        timers = [
-            t.split()[0] for t in unit.every("TriggeredBy") if t.split()[0].endswith(".timer")
-        ]
+        timers = [each for each in unit.firsts("TriggeredBy") if each.endswith(".timer")]
         how = reset_of(command)
         if not timers or not how or unit.name in told or not subject.chips:
             continue
@@ -139,26 +133,24 @@ def is_stopped(name: str, unit: LoadedUnit, commands: Sequence[UnitCommand]) -> 
     )
 
 
-def prove_readings(
-    subject: Subject, startup: Startup, commands: Sequence[UnitCommand]
-) -> Iterator[Finding]:
+def prove_readings(subject: Subject) -> Iterator[Finding]:
     """A warning for each folder to which readings are written and that the node exporter does not
     read, unless another program of the image is told of it.
 
     It reads files NAME.prom in the folders of --collector.textfile.directory, and says nothing of
     others (README of prometheus/node_exporter, "Textfile Collector").
     """
-    exporters = [each for name in EXPORTERS for each in services_of(subject, startup, name)]
+    exporters = [each for name in EXPORTERS for each in services_of(subject, name)]
     if not exporters:
         return
     read = [folder for each in exporters for folder in folders_of(subject, each)]
     told: set[str] = set()
-    for command in commands:
+    for command in unit_commands(subject):
         for folder in dict.fromkeys(f for text in command.texts for f in WRITTEN.findall(text)):
             if folder in told or any(fnmatch.fnmatchcase(folder, each) for each in read):
                 continue
             told.add(folder)
-            if not is_read_elsewhere(startup, folder, command):
+            if not is_read_elsewhere(subject.startup, folder, command):
                 listed = ", ".join(dict.fromkeys(read)) or "no folder"
                 what = f"nobody collects what {command.said} writes to {folder}: "
                 what += f"{exporters[0].name} reads {listed}"
@@ -189,9 +181,9 @@ def is_read_elsewhere(startup: Startup, folder: str, writer: UnitCommand) -> boo
     )
 
 
-def prove_upgrades(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_upgrades(subject: Subject) -> Iterator[Finding]:
     """Warnings of units, jobs of cron and settings of the package manager."""
-    for unit in startup.starting():
+    for unit in subject.startup.starting():
         for key, words in unit.started():
             where = said_in(subject.root, unit, key)
             yield from prove_upgrade(subject, unit.name, words, where)

@@ -12,7 +12,6 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import read_including
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.site import SiteService, services_of, site_files
-from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
@@ -56,11 +55,11 @@ class ChronyLine:
         return next(iter(after), "")
 
 
-def prove_time_sources(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_time_sources(subject: Subject) -> Iterator[Finding]:
     """Warnings of servers that chronyd never selects; what is added when a node boots, the image
     does not say.
     """
-    for service in [*services_of(subject, startup, "chronyd")][:1]:
+    for service in [*services_of(subject, "chronyd")][:1]:
         lines = list(read_chrony(subject.root, service))
         sources = [line for line in lines if line.words[0] in (POOL, *OTHERS)]
         settings = {line.words[0]: line for line in lines}
@@ -120,15 +119,15 @@ def read_chrony(root: Root, service: SiteService) -> Iterator[ChronyLine]:
     yield from read_including(posixpath.normpath(path), lines_of, included)
 
 
-def prove_rotation(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_rotation(subject: Subject) -> Iterator[Finding]:
     """Warnings of accounts that rules of logrotate(8) name and that do not exist: it skips such a
     rule.
     """
     if not subject.root.is_file(LOGROTATE):
         return
     # systemd makes them when the service starts, with a group of the same name.
-    dynamic = {unit.last("User") or unit.name.removesuffix(".service")
-               for unit in startup.starting() if unit.last("DynamicUser") == "yes"}  # fmt: skip
+    units = [u for u in subject.startup.starting() if u.last("DynamicUser") == "yes"]
+    dynamic = {unit.last("User") or unit.name.removesuffix(".service") for unit in units}
     users = subject.accounts.users.keys() | dynamic
     groups = subject.accounts.groups.keys() | dynamic
     for path in site_files(subject, *RULES):
@@ -143,13 +142,13 @@ def prove_rotation(subject: Subject, startup: Startup) -> Iterator[Finding]:
                 yield SAY.warning(what, Evidence(path, said=said), hint=hint)
 
 
-def prove_tuning(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_tuning(subject: Subject) -> Iterator[Finding]:
     """Warnings of the active profile, and of those that it includes."""
     folders = profile_folders(subject.root)
     root = subject.root
     todo = root.text(ACTIVE).split()
     where = Evidence(ACTIVE, said=" ".join(todo))
-    service = next(services_of(subject, startup, "tuned"), None)
+    service = next(services_of(subject, "tuned"), None)
     if service is None or not folders:
         return
     seen: set[str] = set()

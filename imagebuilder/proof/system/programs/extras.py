@@ -21,7 +21,7 @@ from imagebuilder.proof.reading.interpreters import INTERPRETER, PYTHON, first_l
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.python import Distribution, installed, package_folder, site_packages
 from imagebuilder.proof.reading.site import starting_units
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -65,11 +65,11 @@ EXTRAS = (
 )  # fmt: skip
 
 
-def prove_extras(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_extras(subject: Subject) -> Iterator[Finding]:
     """Warnings of variables that make a program use a package which its environment does not have:
     it may read only some of its variables.
     """
-    for unit in startup.starting():
+    for unit in subject.startup.starting():
         environment = environment_of(subject, unit)
         rows = [row for row in EXTRAS if row.variable in environment]
         for path in environments_of(subject, unit) if rows else ():
@@ -113,7 +113,7 @@ def environments_of(subject: Subject, unit: LoadedUnit) -> Iterator[str]:
     yield from found
 
 
-def prove_docstrings(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_docstrings(subject: Subject) -> Iterator[Finding]:
     """Warnings of services whose Python removes docstrings, which their packages format when they
     are imported: a version of the packages may work without them.
 
@@ -121,7 +121,7 @@ def prove_docstrings(subject: Subject, startup: Startup) -> Iterator[Finding]:
     with an AttributeError on None (huggingface/transformers #36045, #38323, #42279), and PyTorch's
     own decorators did (pytorch/pytorch #76034).
     """
-    for unit in starting_units(subject, startup):
+    for unit in starting_units(subject):
         environment = environment_of(subject, unit)
         by = removed_by(unit, environment)
         package = find_package(subject, unit) if by else ""

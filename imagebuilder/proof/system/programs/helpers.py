@@ -42,9 +42,9 @@ class Helper:
     unit: LoadedUnit
 
 
-def prove_helpers(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_helpers(subject: Subject) -> Iterator[Finding]:
     """Faults of removed helpers of services that start; warnings if an overlay prunes them."""
-    for helper in find_removed(subject.root, subject.shipped, startup):
+    for helper in find_removed(subject.root, subject.shipped, subject.startup):
         said = f"{helper.path} of the package {helper.package} is missing: {helper.program}, which "
         said += f"{helper.unit.name} needs, executes it by that path"
         evidence = Evidence(helper.program, said=helper.path)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.environment import Variable, environment_of
-from imagebuilder.proof.reading.scripts import UnitCommand
+from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands
 from imagebuilder.proof.reading.site import site_files
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.services.prove import engine_lines
@@ -65,20 +65,18 @@ class LocalRequest:
     port: str
 
 
-def prove_requests(
-    subject: Subject, startup: Startup, commands: Sequence[UnitCommand]
-) -> Iterator[Finding]:
+def prove_requests(subject: Subject) -> Iterator[Finding]:
     """Warnings: the answer may be expected to fail."""
     told: set[tuple[str, str]] = set()
-    requests = list(local_requests(commands))
-    engines = dict(engine_ports(subject, startup))
-    for request in requests:
+    commands = unit_commands(subject)
+    engines = dict(engine_ports(subject))
+    for request in local_requests(commands):
         key = (request.command.said, request.url)
         if key not in told:
             acts = frozenset(acted_on(request.command.unit.name, commands)) & engines.keys()
             found = [
                 *prove_proxy(subject, request),
-                *prove_port(subject, startup, request, acts, engines),
+                *prove_port(subject, request, acts, engines),
             ]
             told |= {key for _ in found}
             yield from found
@@ -148,18 +146,15 @@ def in_network(host: str, network: str) -> bool:
         return False
 
 
-def engine_ports(
-    subject: Subject, startup: Startup
-) -> Iterator[tuple[str, tuple[str, EngineKind]]]:
+def engine_ports(subject: Subject) -> Iterator[tuple[str, tuple[str, EngineKind]]]:
     """The services of engines, the port of each, and its engine."""
-    for unit, kind, line in engine_lines(subject, startup):
+    for unit, kind, line in engine_lines(subject):
         if port := line.value(kind.model.settings, "port"):
             yield unit.name, (port.value, kind)
 
 
 def prove_port(
     subject: Subject,
-    startup: Startup,
     request: LocalRequest,
     acts: frozenset[str],
     engines: dict[str, tuple[str, EngineKind]],
@@ -173,9 +168,9 @@ def prove_port(
         return
     unit = min(acts, default="")
     usual = [kind for kind in subject.engines.values() if port in usual_ports(kind)]
-    if any(is_started(startup, kind) for kind in usual):
+    if any(is_started(subject.startup, kind) for kind in usual):
         return
-    if not (unit or usual) or is_mentioned(subject, startup, port, command):
+    if not (unit or usual) or is_mentioned(subject, port, command):
         return
     name = unit or next(iter(engines))
     what = f"{command.said} asks {request.url}, but nothing in the image listens on port {port}"
@@ -208,18 +203,18 @@ def is_started(startup: Startup, kind: EngineKind) -> bool:
     return any(kind.name in word for words in lines for word in words)
 
 
-def is_mentioned(subject: Subject, startup: Startup, port: str, command: UnitCommand) -> bool:
+def is_mentioned(subject: Subject, port: str, command: UnitCommand) -> bool:
     """Whether a unit, a variable of one or a setting of the site names a port."""
     number = re.compile(rf"(?<![\d.]){port}(?![\d.]*\d)")
     if any(number.search(each) for each in subject.image.listens or ()):
         return True
-    for unit in {unit.name: unit for unit in startup.units.values()}.values():
+    for unit in {unit.name: unit for unit in subject.startup.units.values()}.values():
         lines = [" ".join(words) for words in unit.lines]
         lines += [value for key in ("ListenStream", "Listen") for value in unit.every(key)]
         is_same = unit.name == command.unit.name
-        if not is_same and unit.name in startup.jobs and any(map(number.search, lines)):
+        if not is_same and unit.name in subject.startup.jobs and any(map(number.search, lines)):
             return True
-    for unit in startup.starting():
+    for unit in subject.startup.starting():
         values = (v.value for v in environment_of(subject, unit).values())
         if any(map(number.search, values)):
             return True

@@ -19,7 +19,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
 from imagebuilder.proof.reading.interpreters import INTERPRETER, SHELL, first_line, runs
 from imagebuilder.proof.reading.libraries import search_of
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
@@ -48,13 +48,13 @@ SEARCH = "LD_LIBRARY_PATH"
 MOST = 60  # libraries of a program
 
 
-def prove_options(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_options(subject: Subject) -> Iterator[Finding]:
     """Faults of options that a program does not have; warnings if it has none of the line's, if it
     may only start another one, or if a variable leads it to libraries that may be others than those
     that were read.
     """
     engines = {engine.unit for engine in subject.expectations.engines}
-    for unit in startup.starting():
+    for unit in subject.startup.starting():
         sources = [*unit.paths, *files_of(subject.root, unit)]
         if unit.name in engines or all(path in subject.shipped for path in sources):
             continue

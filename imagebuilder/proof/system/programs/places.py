@@ -12,7 +12,7 @@ from imagebuilder.proof.reading.accounts import account_of
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.site import site_services, starting_units
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.reading.tmpfiles import made_by, made_by_tmpfiles
 from imagebuilder.proof.reading.units import BINARIES, is_below, unit_paths
 from imagebuilder.proof.services.devices import WHO, session_environment
@@ -54,10 +54,10 @@ PROGRAMS = (
 SET_LATER = re.compile(r"[$%`=]")
 
 
-def prove_places(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_places(subject: Subject) -> Iterator[Finding]:
     """Warnings: a program may do without what it does not find."""
     yield from prove_there(subject, WHO, session_environment(subject.root), frozenset())
-    units = {service.name: service.unit for service in site_services(subject, startup)}
+    units = {service.name: service.unit for service in site_services(subject)}
     for unit in units.values():
         environment = environment_of(subject, unit)
         own = frozenset(made_by(unit))
@@ -144,11 +144,11 @@ def protected(unit: LoadedUnit, path: str) -> str:
     return ""
 
 
-def prove_tools(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_tools(subject: Subject) -> Iterator[Finding]:
     """Warnings, each variable of a file once: the service may never start the program."""
     told: set[tuple[str, str]] = set()
     environments = [(WHO, session_environment(subject.root))]
-    units = starting_units(subject, startup)
+    units = starting_units(subject)
     environments += [(unit.name, environment_of(subject, unit)) for unit in units]
     for who, environment in environments:
         for name, variable in environment.items():

@@ -29,7 +29,7 @@ from imagebuilder.proof.reading.shell import (
     parse_shell,
 )
 from imagebuilder.proof.reading.site import site_files
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.units import find_program, prefixes_of
 from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
 from imagebuilder.proof.subject import Subject
@@ -76,10 +76,10 @@ class SiteProgram:
     python_path: str = ""
 
 
-def prove_scripts(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_scripts(subject: Subject) -> Iterator[Finding]:
     """Faults of scripts that cannot run or end before their end, warnings if they go on."""
-    yield from prove_shell_words(subject, startup)
-    queue = [*of_units(subject, startup), *of_others(subject), *of_slurm(subject, startup)]
+    yield from prove_shell_words(subject)
+    queue = [*of_units(subject), *of_others(subject), *of_slurm(subject)]
     seen: set[tuple[str, str]] = set()
     pythons: list[PythonScript] = []
     shells: list[ShellText] = [*of_logins(subject)]
@@ -98,9 +98,9 @@ def prove_scripts(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_shell_syntax(subject, shells)
 
 
-def prove_shell_words(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_shell_words(subject: Subject) -> Iterator[Finding]:
     """Faults of command lines that are written for a shell, which systemd does not start."""
-    for unit in {unit.name: unit for unit in startup.units.values()}.values():
+    for unit in {unit.name: unit for unit in subject.startup.units.values()}.values():
         for key, words in unit.started():
             meant = [word for word in words if word in FOR_SHELLS or word.startswith("2>")]
             program = posixpath.basename(words[0])
@@ -115,9 +115,9 @@ def prove_shell_words(subject: Subject, startup: Startup) -> Iterator[Finding]:
                 yield SAY.fault(what, where, hint=hint)
 
 
-def of_units(subject: Subject, startup: Startup) -> Iterator[SiteProgram]:
+def of_units(subject: Subject) -> Iterator[SiteProgram]:
     """The programs of services that start at boot or on demand."""
-    for unit in startup.starting():
+    for unit in subject.startup.starting():
         environment = environment_of(subject, unit)
         search = environment.get("PATH")
         folders = tuple((search.value if search else PATH).split(":"))
@@ -172,9 +172,9 @@ def of_others(subject: Subject) -> Iterator[SiteProgram]:
             yield SiteProgram(path, f"{path}, which {folder.reader} starts,", folders)
 
 
-def of_slurm(subject: Subject, startup: Startup) -> Iterator[SiteProgram]:
+def of_slurm(subject: Subject) -> Iterator[SiteProgram]:
     """The programs of slurmd: it drains a node whose prolog or epilog fails (slurm.conf(5))."""
-    for path, key in job_programs(subject, startup):
+    for path, key in job_programs(subject):
         drains = key.lower() in ("prolog", "epilog")
         said = f"{path}, which slurmd runs ({key}=),"
         if drains:

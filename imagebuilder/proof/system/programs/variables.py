@@ -15,7 +15,7 @@ from functools import cache
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.environment import Variable, environment_of
 from imagebuilder.proof.reading.python import package_folder
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
+from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.services.devices import session_environment
 from imagebuilder.proof.services.selectors import EMULATIONS, HINDRANCES, SELECTORS, SHARED
@@ -65,14 +65,14 @@ READABLE = re.compile(r".+\.(py|so(\.[\d.]+)?)")
 HINT = "correct its name, or remove it"
 
 
-def prove_variables(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_variables(subject: Subject) -> Iterator[Finding]:
     """Warnings of variables of services and of logins, each of a file once.
 
     An engine's variables are compared with what the engine reads (prove_known()).
     """
     told: set[tuple[str, str]] = set()
     engines = dict(find_engine_words(subject))
-    for unit in startup.starting():
+    for unit in subject.startup.starting():
         for name, variable in environment_of(subject, unit).items():
             is_told = (name, variable.path) in told or variable.path in subject.shipped
             prefix, words = engines.get(unit.name, ("\0", KNOWN))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.site import SiteService, services_of, site_services
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.units import is_below, service_lines, unit_paths
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
@@ -32,10 +32,10 @@ DENY, ALLOW = "IPAddressDeny", "IPAddressAllow"
 ANY = frozenset(("any", "0.0.0.0/0"))
 
 
-def prove_private_tmp(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_private_tmp(subject: Subject) -> Iterator[Finding]:
     """Warnings: a service may do without the other one."""
-    services = {service.name: service for service in site_services(subject, startup)}
-    for daemon in services_of(subject, startup, DAEMON):
+    services = {service.name: service for service in site_services(subject)}
+    for daemon in services_of(subject, DAEMON):
         users = (each for each in services.values() if is_user(subject, daemon, each))
         yield from prove_shared(subject, daemon, users, pipes_of(daemon))
     sharing: dict[str, list[SiteService]] = {}
@@ -103,13 +103,12 @@ def are_apart(one: SiteService, other: SiteService, path: str) -> bool:
 
 
 def joins(one: SiteService, other: SiteService) -> bool:
-    named = (value.split() for value in one.unit.every("JoinsNamespaceOf"))
-    return any(words and words[0] == other.name for words in named)
+    return other.name in one.unit.firsts("JoinsNamespaceOf")
 
 
-def prove_fences(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_fences(subject: Subject) -> Iterator[Finding]:
     """Warnings about drop-ins that remove what keeps the packets of strangers from a service."""
-    for unit in startup.starting():
+    for unit in subject.startup.starting():
         if len(unit.paths) < 2:
             continue
         fenced, *others = unit.paths

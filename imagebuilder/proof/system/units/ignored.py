@@ -19,7 +19,7 @@ from mmap import mmap
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import PARENTS, assignments
 from imagebuilder.proof.reading.site import site_files
-from imagebuilder.proof.reading.systemd import REMOVED, Startup
+from imagebuilder.proof.reading.systemd import REMOVED
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
@@ -158,12 +158,12 @@ def prove_sections(subject: Subject) -> Iterator[Finding]:
                     yield SAY.warning(what, Evidence(path, other, said=said), hint=hint)
 
 
-def prove_removed(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_removed(subject: Subject) -> Iterator[Finding]:
     """Warnings of a site's lines that systemd reports as removed.
 
     A unit for several releases of systemd has the new setting as well.
     """
-    for complaint in startup.complaints:
+    for complaint in subject.startup.complaints:
         found = REMOVED.match(complaint.what)
         key, path = found["key"] if found else "", complaint.where
         new = next((re.sub(old, by, key) for old, by in SUCCESSORS.items()
@@ -179,11 +179,11 @@ def prove_removed(subject: Subject, startup: Startup) -> Iterator[Finding]:
         yield SAY.warning(what, Evidence(path, said=said), hint=f"set {new}= instead")
 
 
-def prove_namesakes(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_namesakes(subject: Subject) -> Iterator[Finding]:
     """Warnings: systemd reads such a folder only for a unit of that name (systemd.unit(5))."""
     folders = {f"{parent}/systemd/system" for parent in PARENTS}
     files = {name for folder in folders for name in subject.root.names(folder)}
-    units = {name for name in files | {*startup.units} if not name.endswith(OF_UNITS)}
+    units = {name for name in files | {*subject.startup.units} if not name.endswith(OF_UNITS)}
     told: set[str] = set()
     for folder in sorted(folders):
         for path in site_files(subject, f"{folder}/*.*/*"):

@@ -20,7 +20,6 @@ from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.reading.systemd import (
     ConfigLine,
     LoadedUnit,
-    Startup,
     find_loaded,
     last_lines,
     read_config,
@@ -97,7 +96,7 @@ HARMS = (
 )
 
 
-def prove_manager(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_manager(subject: Subject) -> Iterator[Finding]:
     """Faults only."""
     lines = [line for line in read_config(subject, MANAGER) if line.section == "Manager"]
     bounds = [line for line in lines if line.key == BOUNDS]
@@ -112,7 +111,7 @@ def prove_manager(subject: Subject, startup: Startup) -> Iterator[Finding]:
         if line and applies and re.fullmatch(harm.value, line.value):
             what = f"{harm.key}={line.value} for all services: {harm.why}"
             yield SAY.fault(what, line.evidence, hint=REMOVE.format(line.path))
-    for unit in declared_units(subject, startup):
+    for unit in declared_units(subject):
         yield from prove_limits(subject, unit)
 
 
@@ -171,29 +170,29 @@ def prove_journal(subject: Subject) -> Iterator[Finding]:
         yield SAY.warning(what, storage.evidence, hint=hint)
 
 
-def prove_processors(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_processors(subject: Subject) -> Iterator[Finding]:
     """A fault on a node with an engine; users of other nodes may pin their own programs."""
     everywhere = manager_processors(subject)
     for word in kernel_words(subject.cmdline):
         isolated = isolated_by(word.value) if word.key == "isolcpus" else frozenset[int]()
-        if not isolated or isolated & everywhere or is_used(subject, startup, isolated):
+        if not isolated or isolated & everywhere or is_used(subject, isolated):
             continue
         what = f"{word.text} on the command line: no service is pinned to these processors, and "
         what += "the scheduler leaves them idle"
         say = SAY.fault if subject.expectations.engines else SAY.warning
         hint = "remove it, or pin the service that computes to these processors (CPUAffinity=)"
         yield say(what, word.evidence, hint=hint)
-    yield from prove_few(subject, startup, everywhere)
+    yield from prove_few(subject, everywhere)
 
 
-def prove_few(subject: Subject, startup: Startup, everywhere: frozenset[int]) -> Iterator[Finding]:
+def prove_few(subject: Subject, everywhere: frozenset[int]) -> Iterator[Finding]:
     """What the service manager leaves to services without a list of their own, and to sessions: a
     fault if it is one processor, and a warning if it is a few.
     """
     if not 0 < len(everywhere) < FEW:
         return
     line = [line for line in read_config(subject, MANAGER) if line.key == AFFINITY][-1]
-    units = declared_units(subject, startup)
+    units = declared_units(subject)
     limited = [unit.name for unit in units if not unit.every(AFFINITY)]
     if len(everywhere) > 1 and (limited or not units):
         who = f"{limited[0]} and all sessions compute" if limited else "all sessions compute"
@@ -206,16 +205,16 @@ def prove_few(subject: Subject, startup: Startup, everywhere: frozenset[int]) ->
         yield SAY.fault(what, line.evidence, hint=hint)
 
 
-def declared_units(subject: Subject, startup: Startup) -> list[LoadedUnit]:
+def declared_units(subject: Subject) -> list[LoadedUnit]:
     """The units of services and engines that overlays declare, as far as systemd loads them."""
-    found = (find_loaded(startup, name) for name in subject.expectations.units)
+    found = (find_loaded(subject.startup, name) for name in subject.expectations.units)
     return [unit for unit in found if unit]
 
 
-def is_used(subject: Subject, startup: Startup, isolated: frozenset[int]) -> bool:
+def is_used(subject: Subject, isolated: frozenset[int]) -> bool:
     """Whether a unit that starts is pinned to one of the processors, or pins itself."""
-    starting = [unit for name, unit in startup.units.items() if name in startup.jobs]
-    declared = declared_units(subject, startup)
+    starting = [unit for _, unit in subject.startup.booting()]
+    declared = declared_units(subject)
     for unit in (*starting, *declared):
         if isolated & processors(" ".join(unit.every(AFFINITY))) or "yes" in unit.every(
             "CPUAffinityFromNUMA"
@@ -246,22 +245,22 @@ def isolated_by(value: str) -> frozenset[int]:
     return processors(",".join(word for word in words if word not in flags))
 
 
-def prove_sleep(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_sleep(subject: Subject) -> Iterator[Finding]:
     """A node is idle to logind while nobody is logged in, whatever its services do."""
     lines = last_lines(subject, "systemd/logind.conf")
     action, after = lines.get("IdleAction"), lines.get("IdleActionSec")
     seconds = after.value if after and after.value else "30min"
-    harmful = action is not None and (action.value in ENDS or sleeps(subject, action.value))
-    if action and harmful and LOGIND in startup.jobs and not NEVER_SLEEPS.fullmatch(seconds):
+    is_timed = LOGIND in subject.startup.jobs and not NEVER_SLEEPS.fullmatch(seconds)
+    if action and is_timed and (action.value in ENDS or sleeps(subject, action.value)):
         what = f"a node on which nobody has been logged in for {seconds} stops in the middle of "
         what += f"its work: IdleAction={action.value}"
         yield SAY.fault(what, action.evidence, hint="remove that line, or set IdleAction=ignore")
-    yield from prove_timers(subject, startup)
+    yield from prove_timers(subject)
 
 
-def prove_timers(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_timers(subject: Subject) -> Iterator[Finding]:
     """Warnings: somebody may want it, but it interrupts what computes at that time."""
-    for timer in sorted(name for name in startup.jobs if name.endswith(".timer")):
+    for timer in sorted(name for name in subject.startup.jobs if name.endswith(".timer")):
         path = find_file(subject.root, timer)
         if path is None:
             continue

@@ -17,7 +17,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
 from imagebuilder.proof.reading.site import starting_units
-from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.tmpfiles import MADE, made_by, made_by_tmpfiles, with_tmpfiles
 from imagebuilder.proof.reading.units import is_below, unit_paths
 from imagebuilder.proof.services.programs import exempt
@@ -38,9 +38,9 @@ OPEN = ("/usr/bin/", "/usr/lib/", "/usr/share/", "/bin/", "/dev/", "/proc/", "/s
 PATHS = frozenset(("PATH", "HOME", "SHELL", "MANPATH", "LD_LIBRARY_PATH", "PYTHONPATH"))
 
 
-def prove_paths(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_paths(subject: Subject) -> Iterator[Finding]:
     """Faults of paths that are neither in the image nor made when a node boots."""
-    units = list(startup.starting())
+    units = list(subject.startup.starting())
     made = made_by_tmpfiles(subject)
     made |= {f"{top}/{word}" for unit in units for key, top in MADE.items()
              for value in unit.words(key) for word in [value.partition(":")[0]]}  # fmt: skip
@@ -67,7 +67,7 @@ def missing(subject: Subject, unit: LoadedUnit, key: str) -> Iterator[str]:
             yield path
 
 
-def prove_reach(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_reach(subject: Subject) -> Iterator[Finding]:
     """Faults of paths in command lines, variables and settings of services that are not root; a
     warning where tmpfiles.d(5) closes a folder, since a program may open it later
     (bottlerocket-os/bottlerocket #4673: the sockets of MPS).
@@ -75,8 +75,8 @@ def prove_reach(subject: Subject, startup: Startup) -> Iterator[Finding]:
     # At boot there is nothing in /run but what tmpfiles.d and services make.
     before = {path: i for path, i in subject.entries.items() if not path.startswith("/run/")}
     entries = with_tmpfiles(subject, before)
-    made = {folder for unit in startup.units.values() for folder in made_by(unit)}
-    for unit in starting_units(subject, startup):
+    made = {folder for unit in subject.startup.units.values() for folder in made_by(unit)}
+    for unit in starting_units(subject):
         sources = [*unit.paths, *files_of(subject.root, unit)]
         account = account_of(unit, subject.accounts)
         if account is None or all(path in subject.shipped for path in sources):

@@ -10,7 +10,14 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.environment import environment_of
 from imagebuilder.proof.reading.parameters import CMDLINE, KernelWord, kernel_words
-from imagebuilder.proof.reading.systemd import DEFAULT, LoadedUnit, Startup, said_in
+from imagebuilder.proof.reading.systemd import (
+    DEFAULT,
+    LOADED,
+    WANTING,
+    LoadedUnit,
+    Startup,
+    said_in,
+)
 from imagebuilder.proof.reading.units import FOLDERS, find_file, template
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.prove import engine_lines
@@ -29,7 +36,6 @@ REFUSED = re.compile(
 )
 # The end of what systemd says of a unit that it does not load (unit_load() and others).
 REFUSING = "Refusing."
-WANTED = ("WantedBy", "RequiredBy", "UpheldBy")
 # Targets of every boot: a unit that one of them wants starts with it.
 BOOT = frozenset(
     f"{name}.target"
@@ -79,28 +85,29 @@ SSHD = re.compile(r"^[ \t]*Port\s+(\d+)", re.IGNORECASE | re.MULTILINE)
 FILES_OF_SSHD = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 
 
-def prove_start(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_start(subject: Subject) -> Iterator[Finding]:
     """Findings about the first transaction of systemd."""
+    startup = subject.startup
     for unit, cycle in startup.dropped.items():
         what = f"{unit} is not started: it is in an ordering cycle"
         hint = "remove one After= or Before= of the cycle"
         yield SAY.fault(what, Evidence(place_of(startup, unit), said=cycle), hint=hint)
-    yield from prove_lines(subject, startup)
-    missing = [u for u in subject.enabled if u not in startup.jobs and u not in startup.dropped]
-    missing = [u for u in missing if not starts_otherwise(startup, u)]
+    yield from prove_lines(subject)
+    gone = [u for u in subject.enabled if u not in startup.jobs and u not in startup.dropped]
+    missing = [u for u in gone if not starts_otherwise(startup, u)]
     if missing:
-        yield not_started(subject, startup, missing)
+        yield not_started(subject, missing)
     else:
         names = some(sorted(subject.enabled))
         yield SAY.fact(f"units that overlays enable start with {DEFAULT}: {names}")
-    yield from prove_stopped(subject, startup)
+    yield from prove_stopped(subject)
     yield from prove_masked(subject)
     yield from prove_words(subject)
 
 
-def prove_lines(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_lines(subject: Subject) -> Iterator[Finding]:
     """Findings about lines that systemd ignores; only a warning for a package's own unit."""
-    for complaint in startup.complaints:
+    for complaint in subject.startup.complaints:
         path = find_file(subject.root, complaint.where) if "/" not in complaint.where else None
         if path and path not in subject.shipped and complaint.what.endswith(REFUSING):
             what = f"systemd refuses {complaint.where}: {complaint.what}"
@@ -116,25 +123,26 @@ def prove_lines(subject: Subject, startup: Startup) -> Iterator[Finding]:
         yield say(what, Evidence(complaint.where, said=complaint.what), hint=hint)
 
 
-def prove_stopped(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_stopped(subject: Subject) -> Iterator[Finding]:
     """Faults of enabled units that another one stops, or that a node without a disk does not start.
 
     `Requires=` and similar keys wait for a mount, but not every node has the disk.
     """
+    startup = subject.startup
     for name in subject.enabled:
         unit = startup.units.get(name)
-        if unit is None or unit.state != "loaded":
+        if unit is None or unit.state != LOADED:
             continue
-        for other in (value.split()[0] for value in unit.every("ConflictedBy")):
+        for other in unit.firsts("ConflictedBy"):
             rival = startup.units.get(other)
-            triggers = {v.split()[0] for v in rival.every("TriggeredBy")} if rival else set()
+            triggers = set(rival.firsts("TriggeredBy") if rival else ())
             if other in startup.jobs or triggers & startup.jobs:
                 by = f", which {min(triggers)} starts," if triggers & startup.jobs else ""
                 what = f"{other}{by} stops {name}: Conflicts="
                 where = Evidence(place_of(startup, other), said=f"Conflicts={name}")
                 hint = "remove that line, or do not start the other unit"
                 yield SAY.fault(what, where, hint=hint)
-        required = [v.split()[0] for key in BINDING for v in unit.every(key)]
+        required = [each for key in BINDING for each in unit.firsts(key)]
         mounts = [m for m in required if m.endswith(".mount") and m not in LASTING]
         if mounts and name.removesuffix(".service") in REACHED_BY:
             yield SAY.fault(
@@ -167,16 +175,16 @@ def masks(subject: Subject) -> list[KernelWord]:
 def starts_otherwise(startup: Startup, name: str) -> bool:
     """Whether a unit starts under another name, or on demand."""
     unit = startup.units.get(name)
-    if unit is None or unit.state != "loaded":
+    if unit is None or unit.state != LOADED:
         return False
-    wanting = {value.split()[0] for key in WANTED for value in unit.every(key)}
+    wanting = {each for key in WANTING for each in unit.firsts(key)}
     return unit.name in startup.jobs or (bool(wanting) and not wanting & BOOT)
 
 
-def not_started(subject: Subject, startup: Startup, missing: list[str]) -> Finding:
+def not_started(subject: Subject, missing: list[str]) -> Finding:
     """The fault of enabled units that do not start, with the reason if known."""
     masked = [word.text for word in masks(subject) if word.value in missing]
-    default = startup.units.get(DEFAULT)
+    default = subject.startup.units.get(DEFAULT)
     if masked:
         where = Evidence(CMDLINE, said=" ".join(masked))
         why, hint = "the command line masks it", f"remove {masked[0]} (cmdline:)"
@@ -185,8 +193,8 @@ def not_started(subject: Subject, startup: Startup, missing: list[str]) -> Findi
         why = f"the default target is {default.name}"
         hint = "remove /etc/systemd/system/default.target, or make it a link to multi-user.target"
     else:
-        unit = startup.units.get(missing[0])
-        where = Evidence(place_of(startup, missing[0]), said=state_of(unit))
+        unit = subject.startup.units.get(missing[0])
+        where = Evidence(place_of(subject.startup, missing[0]), said=state_of(unit))
         why, hint = state_of(unit), "enable it (overlay key units:), and do not mask it"
     verbs = ("is", "does") if len(missing) == 1 else ("are", "do")
     what = f"{some(missing)} {verbs[0]} enabled, but {verbs[1]} not start: {why}"
@@ -221,26 +229,26 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
             yield SAY.fault(what, word.evidence, hint=remove)
 
 
-def prove_ports(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_ports(subject: Subject) -> Iterator[Finding]:
     """Faults of units that start and use the port of an engine."""
-    for unit, kind, line in engine_lines(subject, startup):
+    for unit, kind, line in engine_lines(subject):
         port = line.value(kind.model.settings, "port")
         if port is None or not port.value.isdecimal():
             continue
-        for where in port_users(subject, startup, unit, port.value):
+        for where in port_users(subject, unit, port.value):
             what = f"{unit.name} cannot listen on port {port.value}: something else has it"
             hint = "give one of them another port"
             yield SAY.fault(what, where, hint=hint)
 
 
-def prove_listeners(subject: Subject, startup: Startup) -> Iterator[Finding]:
+def prove_listeners(subject: Subject) -> Iterator[Finding]:
     """Faults of a site's services whose command lines open a port that no overlay declares.
 
     The port of an engine is for the question `services`; the boot test sees what is open.
     """
     declared = subject.image.listens
     engines = {engine.unit for engine in subject.expectations.engines}
-    for unit in startup.starting() if declared is not None else ():
+    for unit in subject.startup.starting() if declared is not None else ():
         where = said_in(subject.root, unit, "ExecStart")
         if where.path in subject.shipped or engines & {unit.name, template(unit.name)}:
             continue
@@ -267,12 +275,10 @@ def listened_port(words: Sequence[str]) -> str:
     return found["port"] if found else ""
 
 
-def port_users(
-    subject: Subject, startup: Startup, unit: LoadedUnit, port: str
-) -> Iterator[Evidence]:
-    for name in sorted(startup.units):
-        other = startup.units[name]
-        if other.name in (unit.name, "") or name != other.name or name not in startup.jobs:
+def port_users(subject: Subject, unit: LoadedUnit, port: str) -> Iterator[Evidence]:
+    for name in sorted(subject.startup.units):
+        other = subject.startup.units[name]
+        if other.name in (unit.name, "") or name != other.name or name not in subject.startup.jobs:
             continue
         place = other.paths[0] if other.paths else name
         listed = [value for key in ("ListenStream", "Listen") for value in other.every(key)]

@@ -12,7 +12,7 @@ from imagebuilder.proof.access import services as rules
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.expectations import Device, Expectations, Service
 from tests.fixtures.elf import make_elf
-from tests.unit.proof.trees import Content, make_tree, subject
+from tests.unit.proof.trees import Content, make_tree, running, subject
 
 UNIT = "/etc/systemd/system/a.service"
 DEVICES = (Device("/dev/dri/renderD128", "render"), Device("/dev/accel/accel0", "render"))
@@ -30,7 +30,6 @@ def told(
     root: Path,
     command: str,
     lines: str,
-    monkeypatch: pytest.MonkeyPatch,
     services: tuple[Service, ...] = (),
 ) -> list[str]:
     text = f"[Service]\nExecStart={command}\n{lines}\n"
@@ -40,8 +39,7 @@ def told(
     commands = {"ExecStart": (tuple(command.split()),)}
     unit = LoadedUnit("a.service", (UNIT,), {"Unit Load State": ("loaded",)}, commands)
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
-    monkeypatch.setattr(rules, "read_startup", lambda _: startup)
-    found = list(rules.prove_others(given, DEVICES))
+    found = list(rules.prove_others(running(given, startup), DEVICES))
     assert all(each.level is Level.WARNING for each in found)
     return [each.what for each in found]
 
@@ -63,25 +61,19 @@ def told(
         ("/usr/bin/caddy run", "User=me\nPrivateDevices=yes", []),
     ],
 )  # fmt: skip
-def test_programs_that_are_known(
-    command: str, lines: str, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = told(tmp_path, command, lines, monkeypatch)
+def test_programs_that_are_known(command: str, lines: str, said: list[str], tmp_path: Path) -> None:
+    found = told(tmp_path, command, lines)
     assert len(found) == len(said), found
     assert all(part in what for part, what in zip(said, found, strict=True)), found
 
 
-def test_a_program_that_is_made_for_the_card(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_is_made_for_the_card(tmp_path: Path) -> None:
     for library, many in (("libamdhip64.so.6", 1), ("libm.so.6", 0)):
         content = make_elf(needed=(library,))
         make_tree(tmp_path, {"/opt/solve": content})
-        assert len(told(tmp_path, "/opt/solve", "PrivateDevices=yes", monkeypatch)) == many
+        assert len(told(tmp_path, "/opt/solve", "PrivateDevices=yes")) == many
 
 
-def test_a_declared_service_is_judged_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_declared_service_is_judged_elsewhere(tmp_path: Path) -> None:
     declared = (Service("a.service"),)
-    assert told(tmp_path, "/usr/bin/ollama", "User=me", monkeypatch, declared) == []
+    assert told(tmp_path, "/usr/bin/ollama", "User=me", declared) == []

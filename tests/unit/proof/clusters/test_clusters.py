@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.clusters.peers import prove_clocks
-from imagebuilder.proof.clusters.prove import prove_clusters
 from imagebuilder.proof.clusters.slurm import prove_slurm
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from tests.unit.proof.trees import Content, Sandbox, make_tree, subject
+from imagebuilder.proof.system.prove import OF_CLUSTERS
+from tests.unit.proof.trees import Content, Sandbox, make_tree, running, subject
 
 GEFORCE = ("10de:2b85", "GeForce RTX 5090", "sm_120")
 NPU = ("1022:1502", "XDNA NPU", "")
@@ -60,7 +61,8 @@ def said_of(
         for name, each in zip(("a.service", "b.service"), command.split(" & "), strict=False)
     }
     startup = Startup(frozenset(units), {}, units, ())
-    return [(found.level, found.what) for found in prove_clusters(given, startup)]
+    running(given, startup)
+    return [(found.level, found.what) for found in chain(*(rule(given) for rule in OF_CLUSTERS))]
 
 
 FAULTS: list[tuple[str, dict[str, Content], dict[str, str], str]] = [
@@ -280,7 +282,9 @@ def test_jobs_on_a_node_with_an_npu(tmp_path: Path) -> None:
         daemon = LoadedUnit("slurmd.service", (UNIT,), values, {"ExecStart": (("slurmd", "-D"),)})
         startup = Startup(frozenset((daemon.name,)), {}, {daemon.name: daemon}, ())
         for hardware in ([NPU], [GEFORCE]):
-            found = list(prove_slurm(subject(make_tree(tmp_path, {}), hardware=hardware), startup))
+            found = list(
+                prove_slurm(running(subject(make_tree(tmp_path, {}), hardware=hardware), startup))
+            )
             assert ["too little for the NPU" in each.what for each in found] == (
                 [True] * many if hardware == [NPU] else []
             )
@@ -296,10 +300,10 @@ def test_two_programs_that_set_the_clock(tmp_path: Path) -> None:
         chrony = service("chrony.service", "/usr/sbin/chronyd", conflicts)
         units = {unit.name: unit for unit in (timesyncd, chrony)}
         startup = Startup(frozenset(units), {}, units, ())
-        found = list(prove_clocks(subject(make_tree(tmp_path, {})), startup))
+        found = list(prove_clocks(running(subject(make_tree(tmp_path, {})), startup)))
         assert [each.level for each in found] == [Level.WARNING] * many
     alone = Startup(frozenset((chrony.name,)), {}, {chrony.name: chrony}, ())
-    assert list(prove_clocks(subject(tmp_path), alone)) == []
+    assert list(prove_clocks(running(subject(tmp_path), alone))) == []
 
 
 SWAP: dict[str, Content] = {"/etc/fstab": "/dev/sda2 none swap sw 0 0\n"}

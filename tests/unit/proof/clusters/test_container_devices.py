@@ -11,7 +11,7 @@ from imagebuilder.image.proof import Level
 from imagebuilder.proof.clusters.container_devices import prove_container_devices
 from imagebuilder.proof.reading.container_runs import parse_options
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from tests.unit.proof.trees import Content, Program, make_tree, subject
+from tests.unit.proof.trees import Content, Program, make_tree, running, subject
 
 RADEON = ("1002:7480", "Radeon RX 7600 XT", "gfx1102")
 UNIT = "/etc/systemd/system/a.service"
@@ -47,7 +47,7 @@ def told(
     lines = {"ExecStart": (tuple(command.split()),)}
     unit = LoadedUnit("a.service", (UNIT,), settings, lines)
     startup = Startup(frozenset((unit.name,)), {}, {unit.name: unit}, ())
-    return [(each.level, each.what) for each in prove_container_devices(asked, startup)]
+    return [(each.level, each.what) for each in prove_container_devices(running(asked, startup))]
 
 
 KFD = "gives its container /dev/dri, but not /dev/kfd: ROCm needs both"

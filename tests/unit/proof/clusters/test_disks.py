@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.proof.clusters.state import prove_disks
 from imagebuilder.proof.reading.systemd import Startup
-from tests.unit.proof.trees import Content, Program, make_tree, subject
+from tests.unit.proof.trees import Content, Program, make_tree, running, subject
 
 LIST, CONFIG = "/etc/lvm/devices/system.devices", "/etc/lvm/lvm.conf"
 ONE = "VERSION=1.1.3\nIDTYPE=sys_wwid IDNAME=eui.002538b141b0c2f7 DEVNAME=/dev/nvme0n1 PVID=k3XU\n"
@@ -38,10 +38,10 @@ def test_disks_of_one_machine(files: dict[str, Content], said: str, tmp_path: Pa
     nothing = Startup(frozenset(), {}, {}, ())
     given = subject(make_tree(tmp_path, {"/usr/sbin/lvm": Program(), **files}))
     given.__dict__["shipped"] = {}
-    found = [finding.what for finding in prove_disks(given, nothing)]
+    found = [finding.what for finding in prove_disks(running(given, nothing))]
     assert [said in what for what in found] == ([True] if said else [])
 
 
 def test_without_lvm_nobody_reads_it(tmp_path: Path) -> None:
     given = subject(make_tree(tmp_path, {LIST: ONE}))
-    assert list(prove_disks(given, Startup(frozenset(), {}, {}, ()))) == []
+    assert list(prove_disks(running(given, Startup(frozenset(), {}, {}, ())))) == []

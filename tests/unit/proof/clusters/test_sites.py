@@ -18,7 +18,7 @@ from imagebuilder.proof.clusters.slurm import job_programs, prove_gres
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
-from tests.unit.proof.trees import Content, Link, Sandbox, make_tree, subject
+from tests.unit.proof.trees import Content, Link, Sandbox, make_tree, running, subject
 
 GEFORCE = ("10de:2b85", "GeForce RTX 5090", "sm_120")
 UNIT = "/etc/systemd/system/a.service"
@@ -75,14 +75,14 @@ def test_networks_of_docker(
     tmp_path: Path, files: dict[str, Content], options: str, said: str
 ) -> None:
     given, startup = asked(tmp_path, [f"/usr/bin/dockerd{options}"], files, {}, {})
-    found = list(prove_bridges(given, startup))
+    found = list(prove_bridges(running(given, startup)))
     assert [each.level for each in found] == [Level.WARNING] * bool(said)
     assert all(said in each.what for each in found)
 
 
 def test_networks_without_docker(tmp_path: Path) -> None:
     given, startup = asked(tmp_path, ["/usr/bin/podman system service"], {FSTAB: NFS}, {}, {})
-    assert list(prove_bridges(given, startup)) == []
+    assert list(prove_bridges(running(given, startup))) == []
 
 
 TYPES: list[tuple[dict[str, Content], str]] = [
@@ -108,7 +108,7 @@ TYPES: list[tuple[dict[str, Content], str]] = [
 @pytest.mark.parametrize(("files", "said"), TYPES)
 def test_types_of_cards_for_slurm(tmp_path: Path, files: dict[str, Content], said: str) -> None:
     given, startup = asked(tmp_path, ["/usr/sbin/slurmd -D"], files, {}, {})
-    found = list(prove_gres(given, startup))
+    found = list(prove_gres(running(given, startup)))
     assert [each.level for each in found] == [Level.WARNING] * bool(said)
     assert all(said in each.what for each in found)
 
@@ -117,11 +117,11 @@ def test_programs_of_slurmd(tmp_path: Path) -> None:
     text = "Prolog=/etc/slurm/prolog.d/*,epilog\n#Epilog=/x\nTaskProlog=/opt/t\n"
     files: dict[str, Content] = {SLURM: text, "/etc/slurm/prolog.d/1": "", "/etc/slurm/epilog": ""}
     given, startup = asked(tmp_path, ["/usr/sbin/slurmd -D"], files, {}, {})
-    assert list(job_programs(given, startup)) == [
+    assert list(job_programs(running(given, startup))) == [
         ("/etc/slurm/prolog.d/1", "Prolog"), ("/etc/slurm/epilog", "Prolog"),
         ("/opt/t", "TaskProlog"),
     ]  # fmt: skip
-    assert list(job_programs(given, Startup(frozenset(), {}, {}, ()))) == []
+    assert list(job_programs(running(given, Startup(frozenset(), {}, {}, ())))) == []
 
 
 SERVE = "/opt/vllm/bin/vllm serve /models/m"
@@ -143,7 +143,7 @@ def test_shares_of_a_card(
     tmp_path: Path, commands: list[str], values: dict[str, str], said: str
 ) -> None:
     given, startup = asked(tmp_path, commands, {}, values, {})
-    found = list(prove_shares(given, startup))
+    found = list(prove_shares(running(given, startup)))
     assert [each.level for each in found] == [Level.WARNING] * bool(said)
     assert all(said in each.what for each in found)
 
@@ -154,8 +154,8 @@ def test_shares_of_several_cards(tmp_path: Path) -> None:
     values = {**other.values, "Environment": ("CUDA_VISIBLE_DEVICES=1",)}
     second = LoadedUnit(other.name, other.paths, values, other.commands)
     units = {**startup.units, "b.service": second}
-    assert list(prove_shares(given, Startup(startup.jobs, {}, units, ()))) == []
-    assert list(prove_shares(subject(tmp_path), startup)) == []  # it has no card
+    assert list(prove_shares(running(given, Startup(startup.jobs, {}, units, ())))) == []
+    assert list(prove_shares(running(subject(tmp_path), startup))) == []  # it has no card
 
 
 RESOLVERS: list[tuple[str, dict[str, Content], str]] = [
@@ -177,7 +177,9 @@ def test_name_servers_of_pods(
     tmp_path: Path, command: str, files: dict[str, Content], said: str
 ) -> None:
     given, startup = asked(tmp_path, [command], files, {}, {})
-    found = [each for each in prove_kubernetes(given, startup) if "name server" in each.what]
+    found = [
+        each for each in prove_kubernetes(running(given, startup)) if "name server" in each.what
+    ]
     assert [each.level for each in found] == [Level.WARNING] * bool(said)
     assert all(said in each.what for each in found)
 
@@ -203,7 +205,7 @@ def test_components_of_open_mpi(
     files: dict[str, Content] = {MPI: text, STATUS: OPEN_MPI.format(version)}
     answers: dict[str, Completed | str] = {"ompi_info --parsable": info} if info else {}
     given, startup = asked(tmp_path, [], files, {}, answers)
-    found = list(prove_mpi(given, startup))
+    found = list(prove_mpi(running(given, startup)))
     assert [each.level for each in found] == [Level.WARNING] * bool(said)
     assert all(said in each.what for each in found)
 
@@ -211,12 +213,12 @@ def test_components_of_open_mpi(
 def test_components_that_a_service_asks_for(tmp_path: Path) -> None:
     files: dict[str, Content] = {STATUS: OPEN_MPI.format("5.0.9-1")}
     commands = ["/usr/bin/mpirun --mca btl openib,self /opt/x"]
-    (found,) = prove_mpi(*asked(tmp_path / "1", commands, files, {}, {}))
+    (found,) = prove_mpi(running(*asked(tmp_path / "1", commands, files, {}, {})))
     assert found.what.startswith("MPI programs fail in MPI_Init(): btl = openib,self asks for")
     values = {"Environment": "OMPI_MCA_pml=yalla"}
-    (found,) = prove_mpi(*asked(tmp_path / "2", ["/opt/x"], files, values, {}))
+    (found,) = prove_mpi(running(*asked(tmp_path / "2", ["/opt/x"], files, values, {})))
     assert "pml = yalla" in found.what
-    assert list(prove_mpi(*asked(tmp_path / "3", commands, {}, {}, {}))) == []
+    assert list(prove_mpi(running(*asked(tmp_path / "3", commands, {}, {}, {})))) == []
 
 
 def test_versions_of_packages(tmp_path: Path) -> None:

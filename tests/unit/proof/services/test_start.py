@@ -52,6 +52,7 @@ from tests.unit.proof.trees import (
     Sandbox,
     faults,
     make_tree,
+    running,
     subject,
     warnings,
 )
@@ -444,10 +445,10 @@ def test_models_that_are_removed_by_their_age(
     asked = subject(make_tree(tmp_path, {"/etc/tmpfiles.d/a.conf": f"{lines}\n"}))
     cleaning = Startup(frozenset((CLEANING,)), {}, {}, ())
     chosen = given(LLAMA_ARG_MODEL=model)
-    found = faults(prove_model(asked, cleaning, "a.service", LLAMA, chosen))
+    found = faults(prove_model(running(asked, cleaning), "a.service", LLAMA, chosen))
     assert [said in what for what in found] == ([True] if said else [])
     never = Startup(frozenset(), {}, {}, ())
-    assert list(prove_model(asked, never, "a.service", LLAMA, chosen)) == []
+    assert list(prove_model(running(asked, never), "a.service", LLAMA, chosen)) == []
 
 
 def test_a_library_that_stands_for_the_drivers(tmp_path: Path) -> None:
@@ -536,7 +537,7 @@ def test_an_address_of_one_node(
     settings = {"Environment": (values, "LLAMA_RPC_PORT=50052"), "Unit Load State": ("loaded",)}
     lends = LoadedUnit("a.service", ("/etc/systemd/system/a.service",), settings)
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": lends}, ())
-    assert len(warnings(prove_hosts(asked, startup))) == told
+    assert len(warnings(prove_hosts(running(asked, startup)))) == told
 
 
 @pytest.mark.parametrize(
@@ -605,7 +606,10 @@ def test_checks_of_a_second_service(guard: str, is_told: bool, tmp_path: Path) -
     both = {"a.service": first, "b.service": second}
     found = faults(
         prove_others(
-            subject(tree, run=run), Startup(frozenset(both), {}, both, ()), first, SERVER, ()
+            running(subject(tree, run=run), Startup(frozenset(both), {}, both, ())),
+            first,
+            SERVER,
+            (),
         )
     )
     assert ["without the check for the device" in what for what in found] == [True] * is_told
@@ -619,5 +623,5 @@ def test_checks_of_many_services_are_not_all_run(tmp_path: Path) -> None:
     run = Sandbox({f"env {guard}": Completed(1, "", "no device")})
     units = {name: LoadedUnit(name, (), {}, {"ExecStart": ((SERVER,),)}) for name in names}
     startup = Startup(frozenset(units), {}, units, ())
-    found = faults(prove_others(subject(tree, run=run), startup, unit(), SERVER, ()))
+    found = faults(prove_others(running(subject(tree, run=run), startup), unit(), SERVER, ()))
     assert (len(run.asked), len(found)) == (MOST_CHECKS, 5)

@@ -22,7 +22,7 @@ from imagebuilder.proof.services.devices import (
 from imagebuilder.proof.services.prove import prove_variables
 from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
-from tests.unit.proof.trees import Content, Link, faults, make_tree, subject, warnings
+from tests.unit.proof.trees import Content, Link, faults, make_tree, running, subject, warnings
 
 ICDS = "/usr/share/vulkan/icd.d"
 ARC = ("8086:56a0", "Arc A770", "dg2")
@@ -166,7 +166,7 @@ def test_emulation_for_all_services_is_told_once(
         for name in ("a.service", "b.service", "c.socket")
     }
     startup = Startup(frozenset(), {}, units, ())
-    found = faults(prove_units(subject(tmp_path, hardware=[card]), startup))
+    found = faults(prove_units(running(subject(tmp_path, hardware=[card]), startup)))
     assert len(found) == told
 
 

@@ -48,6 +48,7 @@ from tests.unit.proof.trees import (
     Sandbox,
     faults,
     make_tree,
+    running,
     subject,
     warnings,
 )
@@ -282,9 +283,9 @@ def test_accounts_of_services(tmp_path: Path, values: dict[str, str], said: str)
     asked = subject(make_tree(tmp_path, files))
     states = {"Unit Load State": "loaded", **values}
     unit = LoadedUnit("a.service", ("/a",), {key: (v,) for key, v in states.items()})
-    found = faults(prove_unit_accounts(asked, startup("a.service", a=unit)))
+    found = faults(prove_unit_accounts(running(asked, startup("a.service", a=unit))))
     assert [said in what for what in found] == ([True] if said else [])
-    assert faults(prove_unit_accounts(asked, startup(a=unit))) == []
+    assert faults(prove_unit_accounts(running(asked, startup(a=unit)))) == []
 
 
 @pytest.mark.parametrize(
@@ -376,7 +377,7 @@ def test_a_filter_lets_answers_in(
     commands = {"ExecStart": (("/usr/sbin/nft", "-f", "/etc/n.conf"),)} if unit[1] == "f" else {}
     started = Startup(frozenset((name,)), {}, {name: LoadedUnit(name, (), {}, commands)}, ())
     asked = subject(make_tree(tmp_path, files))
-    found = faults(prove_firewall(asked, started))
+    found = faults(prove_firewall(running(asked, started)))
     assert ["drops the answers" in what for what in found] == ([True] if refused else [])
 
 
@@ -410,7 +411,7 @@ def test_a_filter_lets_jobs_through(
         )
         for name, each in lines.items()
     }
-    found = list(prove_firewall(asked, Startup(frozenset(units), {}, units, ())))
+    found = list(prove_firewall(running(asked, Startup(frozenset(units), {}, units, ()))))
     assert [each.level for each in found] == [Level.WARNING] * is_said
 
 
@@ -461,8 +462,8 @@ def test_a_unit_that_another_one_stops(tmp_path: Path) -> None:
     asked = enabling(tmp_path, "llama.service")
     llama = unit_of("llama.service", ConflictedBy="burn.service (destination-file)")
     burn = unit_of("burn.service", TriggeredBy="burn.timer (destination-file)")
-    assert list(prove_stopped(asked, startup("llama.service", a=llama, b=burn))) == []
-    (found,) = prove_stopped(asked, startup("burn.timer", a=llama, b=burn))
+    assert list(prove_stopped(running(asked, startup("llama.service", a=llama, b=burn)))) == []
+    (found,) = prove_stopped(running(asked, startup("burn.timer", a=llama, b=burn)))
     assert found.what == "burn.service, which burn.timer starts, stops llama.service: Conflicts="
 
 
@@ -470,9 +471,11 @@ def test_ssh_waits_for_no_disk(tmp_path: Path) -> None:
     asked = enabling(tmp_path, "ssh.service", "llama.service")
     waits = {"Requires": "models.mount (origin-mount-file)"}
     ssh, llama = unit_of("ssh.service", **waits), unit_of("llama.service", **waits)
-    (found,) = prove_stopped(asked, startup(a=ssh, b=llama))
+    (found,) = prove_stopped(running(asked, startup(a=ssh, b=llama)))
     assert found.what.startswith("ssh.service does not start on a node without models.mount")
-    assert not list(prove_stopped(asked, startup(a=unit_of("ssh.service", Requires="-.mount (x)"))))
+    assert not list(
+        prove_stopped(running(asked, startup(a=unit_of("ssh.service", Requires="-.mount (x)"))))
+    )
 
 
 def test_a_unit_of_systemd_that_is_masked(tmp_path: Path) -> None:
@@ -567,7 +570,7 @@ def test_the_account_of_an_option(words: str, gone: bool, tmp_path: Path) -> Non
     make_tree(tmp_path, {"/etc/passwd": "me:x:1000:1000::/:/bin/sh\n"})
     values = {"Unit Load State": ("loaded",)}
     unit = LoadedUnit("a.service", (), values, {"ExecStart": (tuple(words.split()),)})
-    found = faults(prove_unit_accounts(subject(tmp_path), startup("a.service", a=unit)))
+    found = faults(prove_unit_accounts(running(subject(tmp_path), startup("a.service", a=unit))))
     said = "a.service does not start: its --user card does not exist in the image"
     assert found == ([said] if gone else [])
 
@@ -647,11 +650,11 @@ def test_a_service_of_a_site_that_listens(tmp_path: Path) -> None:
     asked = subject(make_tree(tmp_path, {}), listens=("22/tcp",))
     started = startup("logs.service", a=unit)
     what = "logs.service listens on 9000/tcp, which no overlay declares"
-    assert faults(prove_listeners(asked, started)) == [what]
-    assert faults(prove_listeners(asked, startup(a=unit))) == []
+    assert faults(prove_listeners(running(asked, started))) == [what]
+    assert faults(prove_listeners(running(asked, startup(a=unit)))) == []
     for listens in (("22/tcp", "9000/tcp"), None):
         asked = subject(Root(tmp_path), listens=listens)
-        assert faults(prove_listeners(asked, started)) == []
+        assert faults(prove_listeners(running(asked, started))) == []
 
 
 @pytest.mark.parametrize(

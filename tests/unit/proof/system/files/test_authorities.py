@@ -10,7 +10,7 @@ import pytest
 from imagebuilder.proof.reading.certificates import read_certificates
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.files.authorities import prove_anchors, prove_served
-from tests.unit.proof.trees import Content, Program, make_tree, subject
+from tests.unit.proof.trees import Content, Program, make_tree, running, subject
 
 # For node.lab.example, until 2025-10-01, and for Lab CA 2024, until 2044-09-01; of no use.
 SERVER = """\
@@ -89,7 +89,7 @@ def test_a_folder_of_certificates_can_be_named(tmp_path: Path) -> None:
 
 def anchors(tmp_path: Path, files: dict[str, Content], startup: Startup = NOTHING) -> list[str]:
     given = subject(make_tree(tmp_path, {BUNDLE: SERVER, **files}))
-    return [finding.what for finding in prove_anchors(given, startup)]
+    return [finding.what for finding in prove_anchors(running(given, startup))]
 
 
 def test_an_authority_that_no_program_of_the_image_reads(tmp_path: Path) -> None:

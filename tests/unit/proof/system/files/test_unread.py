@@ -14,7 +14,7 @@ from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.files.needed import prove_modes
 from imagebuilder.proof.system.files.unread import prove_read
-from tests.unit.proof.trees import Content, Link, Program, make_tree, subject
+from tests.unit.proof.trees import Content, Link, Program, make_tree, running, subject
 
 PROGRAMS: Mapping[str, Content] = {
     path: Program()
@@ -54,7 +54,7 @@ NOTHING = Startup(frozenset(), {}, {}, ())
     ],
 )
 def test_a_name_that_nobody_expects(path: str, why: str, tmp_path: Path) -> None:
-    (found,) = prove_read(prepare(tmp_path, {path: Program()}), NOTHING)
+    (found,) = prove_read(running(prepare(tmp_path, {path: Program()}), NOTHING))
     assert found.level is Level.FAULT
     assert found.what.startswith(f"{path} has no effect: {why}")
 
@@ -83,13 +83,13 @@ def test_a_name_that_nobody_expects(path: str, why: str, tmp_path: Path) -> None
     ],
 )
 def test_names_that_are_read(path: str, tmp_path: Path) -> None:
-    assert list(prove_read(prepare(tmp_path, {path: Program()}), NOTHING)) == []
+    assert list(prove_read(running(prepare(tmp_path, {path: Program()}), NOTHING))) == []
 
 
 def test_links_to_nothing_and_files_of_packages_count_as_meant(tmp_path: Path) -> None:
     given = prepare(tmp_path, {"/etc/sysctl.d/a": Link("/dev/null"), "/etc/sysctl.d/b": ""})
     given.__dict__["shipped"] = {"/etc/sysctl.d/b": ShippedFile("b")}
-    assert list(prove_read(given, NOTHING)) == []
+    assert list(prove_read(running(given, NOTHING))) == []
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,14 @@ def test_links_to_nothing_and_files_of_packages_count_as_meant(tmp_path: Path) -
 def test_a_program_that_is_not_there(path: str, level: Level, what: str, tmp_path: Path) -> None:
     given = subject(make_tree(tmp_path, {path: Program()}))
     given.__dict__["shipped"] = {}
-    (found,) = prove_read(given, NOTHING)
+    (found,) = prove_read(running(given, NOTHING))
     assert (found.level, found.what) == (level, f"{path} {what}")
 
 
 def test_a_job_that_may_not_be_executed(tmp_path: Path) -> None:
-    (found,) = prove_read(prepare(tmp_path, {"/etc/cron.daily/clean": "#!/bin/sh\n"}), NOTHING)
+    (found,) = prove_read(
+        running(prepare(tmp_path, {"/etc/cron.daily/clean": "#!/bin/sh\n"}), NOTHING)
+    )
     assert found.what == "/etc/cron.daily/clean never runs: cron starts only executable files"
 
 
@@ -124,10 +126,10 @@ def test_an_init_script_without_a_unit(tmp_path: Path) -> None:
         "/etc/rc2.d/S02other": Link("../init.d/other"),
         "/usr/lib/systemd/system/other.service": "[Service]\n",
     }
-    (found,) = prove_read(prepare(tmp_path, files), NOTHING)
+    (found,) = prove_read(running(prepare(tmp_path, files), NOTHING))
     assert found.what.startswith("/etc/init.d/fetch never runs: this systemd makes no units")
     make_tree(tmp_path, {"/usr/lib/systemd/system-generators/systemd-sysv-generator": Program()})
-    assert list(prove_read(prepare(tmp_path, {}), NOTHING)) == []
+    assert list(prove_read(running(prepare(tmp_path, {}), NOTHING))) == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.login.bans import prove_bans
-from tests.unit.proof.trees import Content, make_tree, subject, warnings
+from tests.unit.proof.trees import Content, make_tree, running, subject, warnings
 
 FILTER, JAIL = "/etc/fail2ban/filter.d/sshd-site.conf", "/etc/fail2ban/jail.d/site.local"
 ENABLED = "[sshd]\nenabled = true\nfilter = sshd-site\n"
@@ -26,7 +26,7 @@ def told(root: Path, files: dict[str, Content], *units: LoadedUnit) -> list[str]
     asked = subject(make_tree(root, files))
     asked.__dict__["shipped"] = {}
     loaded = {unit.name: unit for unit in units}
-    return warnings(prove_bans(asked, Startup(frozenset(loaded), {}, loaded, ())))
+    return warnings(prove_bans(running(asked, Startup(frozenset(loaded), {}, loaded, ()))))
 
 
 @pytest.mark.parametrize(

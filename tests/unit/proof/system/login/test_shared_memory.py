@@ -11,7 +11,7 @@ import pytest
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.login.limits import prove_shared_memory
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
-from tests.unit.proof.trees import Content, Link, Sandbox, make_tree, subject, warnings
+from tests.unit.proof.trees import Content, Link, Sandbox, make_tree, running, subject, warnings
 
 MODULE = "/usr/lib/x86_64-linux-gnu/security/pam_systemd.so"
 PAM = "/etc/pam.d/common-session"
@@ -47,7 +47,7 @@ def told(
     path = "/etc/systemd/system/a.service"
     unit = LoadedUnit("a.service", (path,), loaded, {"ExecStart": (("/usr/bin/a",),)})
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
-    return warnings(prove_shared_memory(about, startup))
+    return warnings(prove_shared_memory(running(about, startup)))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.login.sudo_terminal import prove_terminal
-from tests.unit.proof.trees import Program, make_tree, subject
+from tests.unit.proof.trees import Program, make_tree, running, subject
 
 ON = "Defaults requiretty, use_pty"
 CALL = "/usr/bin/sudo -n /usr/bin/true"
@@ -29,7 +29,7 @@ def found(tmp_path: Path, sudoers: str, command: tuple[str, ...], **values: str)
         },
     )  # fmt: skip
     startup = Startup(frozenset((unit.name,)), {}, {unit.name: unit}, ())
-    return [finding.what for finding in prove_terminal(subject(root), startup)]
+    return [finding.what for finding in prove_terminal(running(subject(root), startup))]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.system.network.nic import prove_ends
-from tests.unit.proof.trees import Content, Program, make_tree, warnings
+from tests.unit.proof.trees import Content, Program, make_tree, running, subject, warnings
 
 ETC = "/etc/systemd/network"
 WIRED = f"{ETC}/80-wired.network"
@@ -20,7 +20,9 @@ DHCP = "[Network]\nDHCP=yes\n"
 def told(
     tree: Path, files: dict[str, Content], *, job: str = "systemd-networkd.service"
 ) -> list[str]:
-    return warnings(prove_ends(make_tree(tree, files), Startup(frozenset((job,)), {}, {}, ())))
+    return warnings(
+        prove_ends(running(subject(make_tree(tree, files)), Startup(frozenset((job,)), {}, {}, ())))
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.network.families import prove_families
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
-from tests.unit.proof.trees import Content, make_tree, subject
+from tests.unit.proof.trees import Content, make_tree, running, subject
 
 OFF = ("quiet", "ipv6.disable=1")
 UNIT = "/etc/systemd/system/a.service"
@@ -36,7 +36,7 @@ def found(
         cmdline=cmdline, expectations=Expectations(engines=engines),
     )  # fmt: skip
     startup = Startup(frozenset(units), {}, units, ())
-    return [(finding.level, finding.what) for finding in prove_families(given, startup)]
+    return [(finding.level, finding.what) for finding in prove_families(running(given, startup))]
 
 
 def test_an_engine_on_the_address_of_both_does_not_start(tmp_path: Path) -> None:

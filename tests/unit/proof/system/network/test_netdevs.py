@@ -10,7 +10,7 @@ import pytest
 from imagebuilder.proof.reading.networkd import NETWORKD
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.system.network.nic import prove_netdevs
-from tests.unit.proof.trees import make_tree
+from tests.unit.proof.trees import make_tree, running, subject
 
 NETDEV = "/etc/systemd/network/50-wg0.netdev"
 STARTED = Startup(frozenset((NETWORKD,)), {}, {}, ())
@@ -18,7 +18,10 @@ STARTED = Startup(frozenset((NETWORKD,)), {}, {}, ())
 
 def told(root: Path, tunnel: str, peer: str, startup: Startup = STARTED) -> list[str]:
     text = f"[NetDev]\nName=wg0\nKind=wireguard\n[WireGuard]\n{tunnel}\n[WireGuardPeer]\n{peer}\n"
-    return [each.what for each in prove_netdevs(make_tree(root, {NETDEV: text}), startup)]
+    return [
+        each.what
+        for each in prove_netdevs(running(subject(make_tree(root, {NETDEV: text})), startup))
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from imagebuilder.proof.system.network.firewall import (
     prove_client_ports,
     prove_dropped_ports,
 )
-from tests.unit.proof.trees import Sandbox, make_tree, subject
+from tests.unit.proof.trees import Sandbox, make_tree, running, subject
 
 CHAIN = """table inet filter {{
   chain input {{
@@ -36,7 +36,7 @@ def dropped(tmp_path: Path, rules: str, *listens: str, program: str = "nft") -> 
     commands = {"ExecStart": ((f"/usr/sbin/{program}", "-f", "/etc/n.conf"),)}
     startup = Startup(frozenset((name,)), {}, {name: LoadedUnit(name, (), {}, commands)}, ())
     root = make_tree(tmp_path, {"/etc/n.conf": rules})
-    return [f.what for f in prove_dropped_ports(subject(root, listens=listens), startup)]
+    return [f.what for f in prove_dropped_ports(running(subject(root, listens=listens), startup))]
 
 
 def test_a_declared_port_that_no_rule_accepts_is_a_warning(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_ports_behind_ufw(rule: str, is_closed: bool, tmp_path: Path) -> None:  
     )
     given = subject(root, listens=("22/tcp", "8080/tcp", "546/udp"))
     for jobs, told in ((frozenset(("ufw.service",)), is_closed), (frozenset[str](), False)):
-        found = [f.what for f in prove_dropped_ports(given, Startup(jobs, {}, {}, ()))]
+        found = [f.what for f in prove_dropped_ports(running(given, Startup(jobs, {}, {}, ())))]
         assert ["ufw drops what other machines send to 8080/tcp" in w for w in found] == [
             True
         ] * told

@@ -15,7 +15,7 @@ from imagebuilder.image.types import ImageLayer
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.programs.helpers import prove_helpers
-from tests.unit.proof.trees import Content, Link, make_tree, subject
+from tests.unit.proof.trees import Content, Link, make_tree, running, subject
 
 SERVER, SESSION, AUTH = "/usr/sbin/served", "/usr/lib/serve/session", "/usr/lib/serve/auth"
 ELF = b"\x7fELF\0"
@@ -46,7 +46,7 @@ def starting(
 
 
 def told(given: Subject, startup: Startup) -> list[tuple[Level, str]]:
-    return [(each.level, each.what) for each in prove_helpers(given, startup)]
+    return [(each.level, each.what) for each in prove_helpers(running(given, startup))]
 
 
 @pytest.mark.parametrize(

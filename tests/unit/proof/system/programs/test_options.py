@@ -15,7 +15,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.programs.options import prove_options
 from tests.faults.elf import library, program
 from tests.fixtures.elf import LOADER, make_elf
-from tests.unit.proof.trees import Content, make_tree, subject
+from tests.unit.proof.trees import Content, make_tree, running, subject
 
 UNIT, SETTINGS = "/etc/systemd/system/a.service", "/etc/default/a"
 PROGRAM, LIBRARY = "/usr/bin/daemon", "/usr/lib/x86_64-linux-gnu/liboptions.so.1"
@@ -40,7 +40,7 @@ def told(root: Path, line: str, settings: str = "", **shipped: str) -> list[tupl
     values = {"Unit Load State": ("loaded",), "EnvironmentFile": (SETTINGS,) if settings else ()}
     unit = LoadedUnit("a.service", (UNIT,), values, {"ExecStart": (tuple(line.split()),)})
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
-    return [(each.level, each.what) for each in prove_options(given, startup)]
+    return [(each.level, each.what) for each in prove_options(running(given, startup))]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_program_whose_library_is_not_found_may_have_any_option(tmp_path: Path
         "a.service", (UNIT,), {"Unit Load State": ("loaded",)}, {"ExecStart": (words,)}
     )
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
-    assert list(prove_options(given, startup)) == []
+    assert list(prove_options(running(given, startup))) == []
 
 
 def test_an_option_of_a_library_beside_the_program(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.programs.places import prove_places
-from tests.unit.proof.trees import Content, make_tree, subject
+from tests.unit.proof.trees import Content, make_tree, running, subject
 
 UNIT = "/etc/systemd/system/a.service"
 STRICT = {"ProtectSystem": "strict"}
@@ -34,7 +34,7 @@ def told(
     loaded = {"Unit Load State": ("loaded",), **environment, **settings}
     unit = LoadedUnit("a.service", (UNIT,), loaded, {"ExecStart": (("/usr/bin/a",),)})
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
-    found = list(prove_places(given, startup))
+    found = list(prove_places(running(given, startup)))
     assert all(each.level is Level.WARNING for each in found)
     return [each.what for each in found]
 

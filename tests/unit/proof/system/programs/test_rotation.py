@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.programs.daemons import prove_rotation
-from tests.unit.proof.trees import Content, Program, make_tree, subject
+from tests.unit.proof.trees import Content, Program, make_tree, running, subject
 
 FILES = {
     "/etc/passwd": "root:x:0:0::/root:/bin/sh\ncompute:x:1000:1000::/:/bin/sh\n",
@@ -43,10 +43,10 @@ def test_accounts_of_rules(line: str, said: str, tmp_path: Path) -> None:
     tree: dict[str, Content] = {**FILES, RULE: rule, "/usr/sbin/logrotate": Program()}
     given = subject(make_tree(tmp_path, tree))
     given.__dict__["shipped"] = {}
-    found = [finding.what for finding in prove_rotation(given, startup)]
+    found = [finding.what for finding in prove_rotation(running(given, startup))]
     assert [f"names {said}, which" in what for what in found] == ([True] if said else [])
 
 
 def test_without_logrotate_nobody_reads_it(tmp_path: Path) -> None:
     given = subject(make_tree(tmp_path, {**FILES, RULE: "/a {\n create 640 a b\n}\n"}))
-    assert list(prove_rotation(given, Startup(frozenset(), {}, {}, ()))) == []
+    assert list(prove_rotation(running(given, Startup(frozenset(), {}, {}, ())))) == []

@@ -15,7 +15,7 @@ from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.programs.scripts import prove_scripts
-from tests.unit.proof.trees import Content, Link, Program, Sandbox, make_tree, subject
+from tests.unit.proof.trees import Content, Link, Program, Sandbox, make_tree, running, subject
 
 UNIT, TELL = "/etc/systemd/system/a.service", "/usr/local/libexec/tell"
 STARTS = f"{TELL}, which a.service starts (ExecStartPre=),"
@@ -45,7 +45,9 @@ def starting(*words: str, key: str = "ExecStartPre", **values: str) -> Startup:
 
 
 def told(given: Subject, startup: Startup | None = None) -> list[tuple[Level, str]]:
-    return [(each.level, each.what) for each in prove_scripts(given, startup or starting())]
+    return [
+        (each.level, each.what) for each in prove_scripts(running(given, startup or starting()))
+    ]
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Finding, Level
-from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands, with_values
+from imagebuilder.proof.reading.scripts import unit_commands, with_values
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.programs.commands import prove_card_tools, prove_readings
 from imagebuilder.proof.system.programs.extras import prove_extras
 from imagebuilder.proof.system.programs.local_requests import prove_requests
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
-from tests.unit.proof.trees import Content, Link, Program, Sandbox, make_tree, subject
+from tests.unit.proof.trees import Content, Link, Program, Sandbox, make_tree, running, subject
 
 GEFORCE = ("10de:2b85", "GeForce RTX 5090", "sm_120")
 UNIT, ENGINE = "/etc/systemd/system/a.service", "llama-server.service"
@@ -24,7 +24,7 @@ SCRIPT, RUN = "/usr/local/sbin/watch", "/usr/local/sbin/watch"
 SHELL: dict[str, Content] = {"/bin/sh": Link("dash"), "/bin/dash": ""}
 CHECK = "#!/bin/sh\nwget -q http://127.0.0.1:{}/health || systemctl restart llama-server\n"
 PROXY = "http_proxy=http://proxy:3128"
-Prove = Callable[[Subject, Startup, Sequence[UnitCommand]], Iterator[Finding]]
+Prove = Callable[[Subject], Iterator[Finding]]
 
 
 def told(
@@ -52,7 +52,7 @@ def told(
     server = {"ExecStart": (("/usr/bin/llama-server",),)}
     units[ENGINE] = LoadedUnit(ENGINE, (f"/etc/systemd/system/{ENGINE}",), loaded, server)
     startup = Startup(frozenset(units), {}, units, ())
-    found = list(prove(given, startup, list(unit_commands(given, startup))))
+    found = list(prove(running(given, startup)))
     assert all(each.level is Level.WARNING for each in found)
     return [each.what for each in found]
 
@@ -83,7 +83,7 @@ def test_commands_of_scripts_that_scripts_start(tmp_path: Path) -> None:
         "a.service", (UNIT,), {"Unit Load State": ("loaded",)}, {"ExecStart": ((SCRIPT,),)}
     )
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
-    found = [(each.said, each.words) for each in unit_commands(given, startup)]
+    found = [(each.said, each.words) for each in unit_commands(running(given, startup))]
     assert found == [
         ("a.service", (SCRIPT,)),
         (SCRIPT, ("/usr/local/sbin/next", "one")),
@@ -234,5 +234,5 @@ def test_packages_that_a_variable_needs(
     }
     values = {"Environment": (f"HF_HUB_ENABLE_HF_TRANSFER={value}",)}
     command = "/opt/fetch/bin/hf download a/b"
-    found = told(tmp_path, lambda s, t, _: prove_extras(s, t), files, command, values=values)
+    found = told(tmp_path, prove_extras, files, command, values=values)
     assert ["refuses downloads" in each for each in found] == [True] * count

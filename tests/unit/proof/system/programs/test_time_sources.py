@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.programs.daemons import prove_time_sources
-from tests.unit.proof.trees import make_tree, subject
+from tests.unit.proof.trees import make_tree, running, subject
 
 FILE = "/etc/chrony/chrony.conf"
 TWO = "server a iburst\nserver b iburst\n"
@@ -22,7 +22,7 @@ def found(
     unit = LoadedUnit("chrony.service", (), values, {"ExecStart": (tuple(command.split()),)})
     startup = Startup(frozenset((unit.name,)), {}, {unit.name: unit}, ())
     given = subject(make_tree(tmp_path, {"/etc/x": "", **files}))
-    return [finding.what for finding in prove_time_sources(given, startup)]
+    return [finding.what for finding in prove_time_sources(running(given, startup))]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.programs.extras import prove_docstrings
 from imagebuilder.proof.system.programs.places import prove_tools
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
-from tests.unit.proof.trees import Content, Program, make_tree, subject, warnings
+from tests.unit.proof.trees import Content, Program, make_tree, running, subject, warnings
 
 UNIT, PROFILE = "/etc/systemd/system/a.service", "/etc/profile.d/site.sh"
 SITE = "/opt/a/lib/python3.13/site-packages"
@@ -61,17 +61,19 @@ def starting(*words: str, environment: str = "") -> Startup:
     ],
 )
 def test_variables_that_name_a_program(environment: str, count: int, tmp_path: Path) -> None:
-    found = warnings(prove_tools(about(tmp_path, {}), starting("/x", environment=environment)))
+    found = warnings(
+        prove_tools(running(about(tmp_path, {}), starting("/x", environment=environment)))
+    )
     assert len(found) == count
     assert all("of a.service names a program that is not in the image" in what for what in found)
 
 
 def test_variables_of_logins_and_of_packages(tmp_path: Path) -> None:
     given = about(tmp_path, {PROFILE: "export EDITOR=emacs\n"})
-    (found,) = warnings(prove_tools(given, starting("/x")))
+    (found,) = warnings(prove_tools(running(given, starting("/x"))))
     assert found.startswith("EDITOR=emacs of everybody who logs in names a program")
     given.__dict__["shipped"] = {PROFILE: ShippedFile("a")}
-    assert warnings(prove_tools(given, starting("/x"))) == []
+    assert warnings(prove_tools(running(given, starting("/x")))) == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_python_without_docstrings(
     line: str, environment: str, engine: str, count: int, tmp_path: Path
 ) -> None:
     startup = starting(*line.split(), environment=environment)
-    found = warnings(prove_docstrings(about(tmp_path, {}, engine=engine), startup))
+    found = warnings(prove_docstrings(running(about(tmp_path, {}, engine=engine), startup)))
     assert ["removes docstrings, and a.service does not start" in what for what in found] == (
         [True] * count
     )

@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.programs.daemons import prove_tuning
-from tests.unit.proof.trees import make_tree, subject
+from tests.unit.proof.trees import make_tree, running, subject
 
 NEW = {"/usr/lib/tuned/profiles/balanced/tuned.conf": "[main]\nsummary=x\n"}
 OLD = {"/usr/lib/tuned/balanced/tuned.conf": "[main]\nsummary=x\n"}
@@ -38,5 +38,7 @@ def test_the_active_profile(files: dict[str, str], said: str, tmp_path: Path) ->
     unit = LoadedUnit("tuned.service", (), values, commands)
     given = subject(make_tree(tmp_path, {**files, "/etc/tuned/active_profile": "gpu\n"}))
     for jobs, expected in ((frozenset((unit.name,)), said), (frozenset[str](), "")):
-        found = [f.what for f in prove_tuning(given, Startup(jobs, {}, {unit.name: unit}, ()))]
+        found = [
+            f.what for f in prove_tuning(running(given, Startup(jobs, {}, {unit.name: unit}, ())))
+        ]
         assert [expected in what for what in found] == ([True] if expected else [])

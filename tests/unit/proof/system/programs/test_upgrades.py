@@ -12,7 +12,7 @@ from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.programs.commands import prove_upgrades
 from imagebuilder.proof.system.programs.scripts import prove_scripts
-from tests.unit.proof.trees import Content, Link, Program, make_tree, subject
+from tests.unit.proof.trees import Content, Link, Program, make_tree, running, subject
 
 UNIT = "/etc/systemd/system/a.service"
 PERIODIC = "/etc/apt/apt.conf.d/20auto-upgrades"
@@ -26,7 +26,7 @@ def told(root: Path, files: Mapping[str, Content], *words: str) -> list[str]:
     values = {"Unit Load State": ("loaded",)}
     unit = LoadedUnit("a.service", (UNIT,), values, {"ExecStart": (words,)} if words else {})
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
-    found = [*prove_upgrades(given, startup), *prove_scripts(given, startup)]
+    found = [*prove_upgrades(running(given, startup)), *prove_scripts(running(given, startup))]
     assert all(each.level is Level.WARNING for each in found if "image that was" in each.what)
     return [each.what for each in found if "image that was" in each.what]
 

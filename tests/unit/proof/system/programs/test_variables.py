@@ -13,7 +13,7 @@ from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.programs.variables import KNOWN, nearest, prove_variables
 from tests.faults.elf import program
-from tests.unit.proof.trees import Content, make_tree, subject
+from tests.unit.proof.trees import Content, make_tree, running, subject
 
 UNIT, PACKAGES = "/etc/systemd/system/a.service", "/opt/e/lib/python3.13/site-packages"
 FILES: Mapping[str, Content] = {
@@ -36,7 +36,7 @@ def told(root: Path, line: str, variable: str, *shipped: str, more: str = "") ->
     values = {"Unit Load State": ("loaded",), "Environment": (variable,)}
     unit = LoadedUnit("a.service", (UNIT,), values, {"ExecStart": (tuple(line.split()),)})
     startup = Startup(frozenset(("a.service",)), {}, {"a.service": unit}, ())
-    found = list(prove_variables(proved, startup))
+    found = list(prove_variables(running(proved, startup)))
     assert {each.level for each in found} <= {Level.WARNING}
     return [each.what for each in found]
 

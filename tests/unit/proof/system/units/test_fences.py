@@ -20,6 +20,7 @@ from tests.unit.proof.trees import (
     Sandbox,
     faults,
     make_tree,
+    running,
     subject,
     warnings,
 )
@@ -64,7 +65,7 @@ def test_a_drop_in_that_opens_a_service(
     given = subject(make_tree(tmp_path, {UNIT: unit, DROP_IN: drop_in}))
     said = [f"a.service accepts packets from everywhere: {DROP_IN} removes the unit's own "
             "IPAddressDeny=any"]  # fmt: skip
-    assert warnings(prove_fences(given, starting(**values))) == (said if is_open else [])
+    assert warnings(prove_fences(running(given, starting(**values)))) == (said if is_open else [])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_a_setting_of_a_module_that_nothing_loads(
     answer = "# /etc/sysctl.d/k8s.conf\nnet.bridge.bridge-nf-call-iptables = 1\n"
     sandbox = Sandbox({"systemd-analyze cat-config sysctl.d": answer})
     given = subject(make_tree(tmp_path, {**index, **files}), run=sandbox, cmdline=words)
-    found = warnings(prove_late_settings(given, starting()))
+    found = warnings(prove_late_settings(running(given, starting())))
     assert [said in what for what in found] == ([True] if said else [])
 
 

@@ -20,7 +20,7 @@ from imagebuilder.proof.system.units.manager import (
     prove_sleep,
 )
 from imagebuilder.recipe.expectations import Device, Expectations, ExpectedEngine
-from tests.unit.proof.trees import Content, Link, Program, Sandbox, make_tree, subject
+from tests.unit.proof.trees import Content, Link, Program, Sandbox, make_tree, running, subject
 
 UNIT = "/etc/systemd/system/llama-server.service"
 ENGINE = ExpectedEngine("llama-cpp", ("vulkan",), unit="llama-server.service")
@@ -98,7 +98,9 @@ def test_lines_of_a_daemon_with_the_files_that_have_them(tmp_path: Path) -> None
 def test_settings_of_the_service_manager(tmp_path: Path, lines: str, said: str) -> None:
     make_tree(tmp_path, {"/usr/bin/sudo": Program(), UNIT: "[Service]\n"})
     found = told(
-        list(prove_manager(asking(tmp_path, {"system": f"[Manager]\n{lines}"}), starting()))
+        list(
+            prove_manager(running(asking(tmp_path, {"system": f"[Manager]\n{lines}"}), starting()))
+        )
     )
     assert [level for level, _ in found] == ([Level.FAULT] if said else [])
     assert all(said in what for _, what in found)
@@ -117,7 +119,7 @@ def test_settings_that_the_engine_overrides_or_nobody_needs(
 ) -> None:
     make_tree(tmp_path, files)
     asked = asking(tmp_path, {"system": f"[Manager]\n{lines}"})
-    assert list(prove_manager(asked, starting())) == []
+    assert list(prove_manager(running(asked, starting()))) == []
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_processors_that_stay_idle(
     level: Level | None,
 ) -> None:
     asked = asking(tmp_path, {"system": f"[Manager]\n{lines}"}, cmdline=(word,))
-    levels = [each.level for each in prove_processors(asked, starting(**values))]
+    levels = [each.level for each in prove_processors(running(asked, starting(**values)))]
     assert levels == ([level] if level else [])
 
 
@@ -158,9 +160,9 @@ def test_another_service_or_a_user_may_use_them(tmp_path: Path) -> None:
     asked = asking(tmp_path, {}, cmdline=("isolcpus=2-N",))
     lines = {"ExecStart": (("/usr/bin/taskset", "-c", "2-31", "/usr/bin/packets"),)}
     packets = LoadedUnit("packets.service", (), {"Unit Load State": ("loaded",)}, lines)
-    assert list(prove_processors(asked, starting(packets))) == []
+    assert list(prove_processors(running(asked, starting(packets)))) == []
     asked = asking(tmp_path, {}, cmdline=("isolcpus=2-N",), expected=Expectations())
-    (found,) = prove_processors(asked, starting())
+    (found,) = prove_processors(running(asked, starting()))
     assert found.level is Level.WARNING
 
 
@@ -197,7 +199,7 @@ def test_a_node_that_sleeps_while_nobody_is_logged_in(
 ) -> None:
     make_tree(tmp_path, files)
     conf = {"logind": f"[Login]\n{lines}", "sleep": f"[Sleep]\n{sleep}"}
-    levels = [each.level for each in prove_sleep(asking(tmp_path, conf), starting())]
+    levels = [each.level for each in prove_sleep(running(asking(tmp_path, conf), starting()))]
     assert levels == ([Level.FAULT] if found else [])
 
 
@@ -225,7 +227,7 @@ def test_timers_that_send_a_node_to_sleep(
     }
     make_tree(tmp_path, files)
     timer = LoadedUnit("night.timer")
-    got = told(list(prove_sleep(asking(tmp_path, {}), starting(timer))))
+    got = told(list(prove_sleep(running(asking(tmp_path, {}), starting(timer)))))
     sleeps = (
         Level.WARNING,
         "night.timer sends the node to sleep (suspend), even while it computes",
@@ -258,7 +260,7 @@ def test_names_over_tls(
 ) -> None:
     make_tree(tmp_path, files)
     asked = asking(tmp_path, {"resolved": f"[Resolve]\n{lines}"})
-    levels = [each.level for each in prove_tls(asked, starting())]
+    levels = [each.level for each in prove_tls(running(asked, starting()))]
     assert levels == ([level] if level else [])
 
 
@@ -275,7 +277,7 @@ def test_names_over_tls(
 def test_a_stub_that_does_not_listen(tmp_path: Path, line: str, link: str, told: int) -> None:
     make_tree(tmp_path, {"/etc/resolv.conf": Link(link)})
     asked = asking(tmp_path, {"resolved": f"[Resolve]\n{line}"})
-    assert len(list(prove_stub(asked, starting()))) == told
+    assert len(list(prove_stub(running(asked, starting())))) == told
 
 
 @pytest.mark.parametrize(

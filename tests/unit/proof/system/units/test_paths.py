@@ -11,7 +11,7 @@ from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.units.reach import prove_paths
-from tests.unit.proof.trees import Content, make_tree, subject
+from tests.unit.proof.trees import Content, make_tree, running, subject
 
 UNIT = "/etc/systemd/system/a.service"
 
@@ -26,7 +26,7 @@ def told(root: Path, line: str, files: dict[str, Content], shipped: str = "") ->
     made = LoadedUnit("b.service", (), {"Unit Load State": ("loaded",), "StateDirectory": ("b",)})
     units = {"a.service": LoadedUnit("a.service", (UNIT,), values), "b.service": made}
     startup = Startup(frozenset(units), {}, units, ())
-    found = list(prove_paths(given, startup))
+    found = list(prove_paths(running(given, startup)))
     assert all(each.level is Level.FAULT for each in found)
     return [each.what for each in found]
 

@@ -11,7 +11,7 @@ import pytest
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.system.units.apart import prove_private_tmp
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
-from tests.unit.proof.trees import make_tree, subject, warnings
+from tests.unit.proof.trees import make_tree, running, subject, warnings
 
 MPS = "/usr/bin/nvidia-cuda-mps-control -d"
 PRIVATE = {"PrivateTmp": "yes"}
@@ -30,7 +30,7 @@ def told(tree: Path, *services: tuple[str, str, Values], cuda: str = "") -> list
     about = subject(make_tree(tree, {"/etc/x": ""}), expectations=expected)
     about.__dict__["shipped"] = {}
     units = {name: unit(name, line, values) for name, line, values in services}
-    return warnings(prove_private_tmp(about, Startup(frozenset(units), {}, units, ())))
+    return warnings(prove_private_tmp(running(about, Startup(frozenset(units), {}, units, ()))))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from imagebuilder.proof.system.network.firewall import prove_firewall
 from imagebuilder.proof.system.programs.scripts import prove_shell_words
 from imagebuilder.proof.system.units.reach import prove_reach
 from imagebuilder.proof.system.units.start import listened_port, prove_lines, prove_listeners
-from tests.unit.proof.trees import Content, Program, faults, make_tree, subject
+from tests.unit.proof.trees import Content, Program, faults, make_tree, running, subject
 
 UNIT = "/etc/systemd/system/a.service"
 OWN = {
@@ -60,7 +60,7 @@ def test_a_folder_that_an_account_may_not_enter(
     for path, uid, gid, mode in (("home/me", 1000, 1000, 0o700), ("srv/shared", 0, 1002, 0o770)):
         os.chown(tmp_path / path, uid, gid)
         (tmp_path / path).chmod(mode)
-    found = faults(prove_reach(given, starting("/usr/bin/serve", User=user, **values)))
+    found = faults(prove_reach(running(given, starting("/usr/bin/serve", User=user, **values))))
     said = f"a.service runs as {user}, who may not enter {closed} "
     assert [what.startswith(said) for what in found] == ([True] if closed else [])
 
@@ -70,12 +70,12 @@ def test_a_file_that_an_account_may_not_read(tmp_path: Path) -> None:
     given = prepare(tmp_path, {"/etc/serve.conf": "x", "/opt/serve": Program()})
     (tmp_path / "etc/serve.conf").chmod(0o600)
     startup = starting("/opt/serve", "--config=/etc/serve.conf", User="other")
-    (found,) = faults(prove_reach(given, startup))
+    (found,) = faults(prove_reach(running(given, startup)))
     assert "who may not read /etc/serve.conf (mode 0600)" in found
     (tmp_path / UNIT.lstrip("/")).write_text("[Service]\nExecStart=+/opt/serve\n")
-    assert faults(prove_reach(given, startup)) == []
+    assert faults(prove_reach(running(given, startup))) == []
     given.__dict__["shipped"] = {UNIT: ShippedFile("a")}
-    assert faults(prove_reach(given, startup)) == []
+    assert faults(prove_reach(running(given, startup))) == []
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,9 @@ def test_an_address_beside_its_port(words: str, port: str) -> None:
 )
 def test_an_address_in_a_variable(variable: str, port: str, tmp_path: Path) -> None:
     given = prepare(tmp_path, {})
-    found = faults(prove_listeners(given, starting("/usr/bin/serve", Environment=variable)))
+    found = faults(
+        prove_listeners(running(given, starting("/usr/bin/serve", Environment=variable)))
+    )
     said = f"a.service listens on {port}/tcp ({variable}), which no overlay declares"
     assert found == ([said] if port else [])
 
@@ -123,7 +125,7 @@ def test_an_address_in_a_variable(variable: str, port: str, tmp_path: Path) -> N
     ],
 )
 def test_lines_for_a_shell(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    found = faults(prove_shell_words(prepare(tmp_path, {}), starting(*words)))
+    found = faults(prove_shell_words(running(prepare(tmp_path, {}), starting(*words))))
     whole = f"systemd starts ExecStart= of a.service without a shell: {said}"
     assert found == ([whole] if said else [])
 
@@ -132,9 +134,9 @@ def test_a_unit_that_systemd_refuses(tmp_path: Path) -> None:
     given = prepare(tmp_path, {"/etc/systemd/system/data.mount": "[Mount]\n"})
     what = "Where= setting doesn't match unit name. Refusing."
     startup = Startup(frozenset(), {}, {}, (Complaint("data.mount", what),))
-    assert faults(prove_lines(given, startup)) == [f"systemd refuses data.mount: {what}"]
+    assert faults(prove_lines(running(given, startup))) == [f"systemd refuses data.mount: {what}"]
     given.__dict__["shipped"] = {"/etc/systemd/system/data.mount": ShippedFile("a")}
-    assert faults(prove_lines(given, startup)) == []
+    assert faults(prove_lines(running(given, startup))) == []
 
 
 TCP = "-A ufw-user-input -p tcp"
@@ -172,7 +174,7 @@ def test_ufw_without_ssh(
         "/etc/ufw/user.rules": rules,
         "/etc/ssh/sshd_config.d/port.conf": f"Port {port}\n" if port else "",
     }
-    found = faults(prove_firewall(prepare(tmp_path, files), starting()))
+    found = faults(prove_firewall(running(prepare(tmp_path, files), starting())))
     assert len(found) == is_fault
 
 
@@ -199,7 +201,7 @@ def test_a_folder_that_is_closed_at_boot(
     conf = {"/usr/lib/tmpfiles.d/a.conf": f"{line} -\n", "/run/": "", "/srv/data/": ""}
     given = prepare(tmp_path, dict(conf))
     values = {"User": "other", "Environment": "PIPES=/run/pipes/mps", **values}
-    found = list(prove_reach(given, starting("/usr/bin/serve", **values)))
+    found = list(prove_reach(running(given, starting("/usr/bin/serve", **values))))
     said = f"a.service runs as other, who may not enter {closed} (mode 07"
     assert [(each.level, each.what.startswith(said)) for each in found] == (
         [(Level.WARNING, True)] if closed else []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from imagebuilder.proof.reading.systemd import Complaint, Startup
 from imagebuilder.proof.system.units.ignored import prove_removed
-from tests.unit.proof.trees import make_tree, subject
+from tests.unit.proof.trees import make_tree, running, subject
 
 UNIT = "/etc/systemd/system/convert.service"
 
@@ -17,7 +17,7 @@ def found(tmp_path: Path, settings: str, *keys: str) -> list[str]:
     said = "Support for option {}= has been removed and it is ignored"
     complaints = tuple(Complaint(UNIT, said.format(key)) for key in keys)
     startup = Startup(frozenset(), {}, {}, complaints)
-    return [f"{f.what} {f.hint}" for f in prove_removed(subject(root), startup)]
+    return [f"{f.what} {f.hint}" for f in prove_removed(running(subject(root), startup))]
 
 
 def test_a_limit_that_systemd_ignores_is_a_warning(tmp_path: Path) -> None:
