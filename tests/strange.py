@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from imagebuilder.image.files import CommittedRoot, File
-from imagebuilder.proof.reading.entries import walk_root
+from imagebuilder.proof.reading.provenance import walk_root
 from imagebuilder.root import Root
 
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"

@@ -35,9 +35,8 @@ from imagebuilder.proof.provenance.history import differences
 from imagebuilder.proof.provenance.read import read_provenance
 from imagebuilder.proof.reading import code, modules
 from imagebuilder.proof.reading.code import CodeFile
-from imagebuilder.proof.reading.entries import Entries
 from imagebuilder.proof.reading.modules import Module, ModuleReader
-from imagebuilder.proof.reading.provenance import Compared, Provenance
+from imagebuilder.proof.reading.provenance import Compared, Entries, Provenance
 from imagebuilder.proof.subject import RootReader
 from imagebuilder.root import Root
 from imagebuilder.store.objects import read_commit

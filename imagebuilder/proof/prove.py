@@ -19,16 +19,15 @@ from imagebuilder.image.types import Image
 from imagebuilder.process import Completed, ExcessError, Wrapper, check_tools, run
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.code.prove import prove_code
+from imagebuilder.proof.facts import Once
 from imagebuilder.proof.fallback.prove import prove_fallback
 from imagebuilder.proof.firmware import prove_firmware
 from imagebuilder.proof.kernel.prove import prove_kernel
 from imagebuilder.proof.libraries.prove import prove_libraries
-from imagebuilder.proof.once import Once
 from imagebuilder.proof.privileges.prove import prove_privileges
 from imagebuilder.proof.provenance.prove import prove_provenance
 from imagebuilder.proof.python.prove import prove_python
-from imagebuilder.proof.reading.entries import Entries
-from imagebuilder.proof.reading.provenance import Provenance
+from imagebuilder.proof.reading.provenance import Entries, Provenance
 from imagebuilder.proof.say import CUT_OFF, REFUSED, Say
 from imagebuilder.proof.secrets.prove import prove_secrets
 from imagebuilder.proof.services.prove import prove_services

@@ -13,13 +13,11 @@ from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed
-from imagebuilder.proof.facts import FileFacts
-from imagebuilder.proof.once import Once
+from imagebuilder.proof.facts import FileFacts, Once
 from imagebuilder.proof.reading.accounts import Accounts, read_accounts
 from imagebuilder.proof.reading.code import CodeFile
-from imagebuilder.proof.reading.entries import Entries, walk_root
 from imagebuilder.proof.reading.modules import Kernel, ModuleReader
-from imagebuilder.proof.reading.provenance import Provenance
+from imagebuilder.proof.reading.provenance import Entries, Provenance, walk_root
 from imagebuilder.proof.reading.systemd import Startup, read_startup
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.engines import Engines

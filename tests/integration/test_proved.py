@@ -17,9 +17,8 @@ from imagebuilder.proof import prove
 from imagebuilder.proof.memory import FILE, Verified, find_verified, verified_file
 from imagebuilder.proof.prove import prove_tree
 from imagebuilder.proof.provenance.read import read_provenance
-from imagebuilder.proof.reading.entries import Entries
 from imagebuilder.proof.reading.modules import ModuleReader
-from imagebuilder.proof.reading.provenance import Provenance
+from imagebuilder.proof.reading.provenance import Entries, Provenance
 from imagebuilder.proof.subject import RootReader
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import Root

@@ -23,9 +23,9 @@ from imagebuilder.proof.reading.containers import (
     value_at,
 )
 from imagebuilder.proof.reading.documents import SettingsFile, read_toml, read_yaml
-from imagebuilder.proof.reading.interpreters import texts_of
 from imagebuilder.proof.reading.mounts import FSTAB, find_mounts, mount_of
 from imagebuilder.proof.reading.parameters import name_of, read_sysctl
+from imagebuilder.proof.reading.scripts import texts_of
 from imagebuilder.proof.reading.site import SiteService, services_of
 from imagebuilder.proof.reading.systemd import read_config
 from imagebuilder.proof.subject import Subject

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs beside each other: one that needs another, two that do the same, and those that share a
-card.
+"""Programs beside each other: one that needs another, two that do the same, those that share a
+card, and those that go to the background, which systemd takes for ended.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ CARD_SELECTORS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_D
              "ZE_AFFINITY_MASK")  # fmt: skip
 FIRST = "0"
 ALL = 1.005  # of a card, with what numbers lose in sums
+# systemd.service(5), Type=: the service ends with its first process.
+FOREGROUND = frozenset(("simple", "exec"))
+LEFT_ALONE = frozenset(("process", "none"))  # KillMode= with which what is left goes on
 
 
 def prove_peers(subject: Subject) -> Iterator[Finding]:
@@ -194,3 +197,61 @@ def share_of(service: SiteService) -> CardShare | None:
         said = f"({DEFAULT}, the default)"
         return CardShare(service, card, DEFAULT, said, service.evidence)
     return None
+
+
+@dataclass(frozen=True)
+class Detaching:
+    """A program that goes to the background: its first word that is no option matches `verb`, all
+    regular expressions of `when` match a word, and `unless` matches none.
+    """
+
+    program: str
+    verb: str
+    when: tuple[str, ...]
+    unless: str
+    hint: str
+
+
+ANYTHING = r".*"
+DETACHING = (
+    Detaching("ray", "start", (), r"--block", "add --block"),
+    Detaching("docker", "run", (r"-[dit]*d[dit]*|--detach(=true)?",), r"-a|--attach",
+              "remove -d, or set Type=oneshot with RemainAfterExit=yes"),
+    Detaching("podman", "run", (r"-[dit]*d[dit]*|--detach(=true)?",), r"--sdnotify=\S+",
+              "remove -d, or write a Quadlet file (podman-systemd.unit(5))"),
+    Detaching("docker", "compose", ("up", r"-d|--detach"), r"--wait",
+              "remove -d, or set Type=oneshot with RemainAfterExit=yes"),
+    Detaching("docker-compose", "up", (r"-d|--detach",), r"--wait",
+              "remove -d, or set Type=oneshot with RemainAfterExit=yes"),
+    Detaching("screen", ANYTHING, (r"-\w*d\w*",), r"-D",
+              "start the program itself, without screen"),
+    Detaching("tmux", "new|new-session", (r"-\w*d\w*",), r"(?!)",
+              "start the program itself, without tmux"),
+    Detaching("slurmd", ANYTHING, (), r"-\w*D\w*", "add -D"),
+    Detaching("munged", ANYTHING, (), r"-F|--foreground", "add --foreground"),
+    Detaching("opensm", ANYTHING, (r"-B|--daemon",), r"(?!)", "remove --daemon"),
+)  # fmt: skip
+
+
+def prove_detached(subject: Subject) -> Iterator[Finding]:
+    """Faults of services that end as soon as they have started."""
+    for service in site_services(subject):
+        unit = service.unit
+        if unit.last("Type", "simple") not in FOREGROUND or unit.last("RemainAfterExit") == "yes":
+            continue
+        if unit.last("KillMode") in LEFT_ALONE:
+            continue
+        row = next((row for row in DETACHING if detaches(row, service)), None)
+        if row:
+            what = f"{service.name} stops as soon as it has started: {row.program} goes to the "
+            what += "background, and systemd kills the processes that are left"
+            yield SAY.fault(what, service.evidence, hint=row.hint)
+
+
+def detaches(row: Detaching, service: SiteService) -> bool:
+    words = service.words[1:]
+    if service.program != row.program or any(re.fullmatch(row.unless, word) for word in words):
+        return False
+    verb = next((word for word in words if not word.startswith("-")), "")
+    told = all(any(re.fullmatch(each, word) for word in words) for each in row.when)
+    return told and re.fullmatch(row.verb, verb) is not None

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.process import Completed
-from imagebuilder.proof.reading.modprobe import ModuleSettings, config_lines, read_settings
 from imagebuilder.proof.reading.modules import Kernel, matches_alias, module_name, plain
-from imagebuilder.proof.reading.parameters import CMDLINE
+from imagebuilder.proof.reading.parameters import (
+    CMDLINE,
+    ModuleSettings,
+    config_lines,
+    read_settings,
+)
 from imagebuilder.proof.say import Say, prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.agreement import numbers

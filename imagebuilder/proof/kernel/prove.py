@@ -12,6 +12,8 @@ from imagebuilder.proof.kernel.built import (
     prove_built,
     prove_content,
     prove_dependencies,
+    prove_dkms,
+    prove_signed,
 )
 from imagebuilder.proof.kernel.devices import (
     drivers_of,
@@ -20,8 +22,7 @@ from imagebuilder.proof.kernel.devices import (
     prove_loading,
     prove_nics,
 )
-from imagebuilder.proof.kernel.dkms import prove_dkms, prove_signed
-from imagebuilder.proof.kernel.words import prove_words
+from imagebuilder.proof.kernel.options import prove_words
 from imagebuilder.proof.reading.modules import FOLDER
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
-from imagebuilder.proof.libraries.driver_rules import prove_driver
-from imagebuilder.proof.libraries.releases import (
+from imagebuilder.proof.libraries.driver_rules import (
+    prove_driver,
     prove_driver_releases,
     prove_releases,
     prove_renamed,
     prove_runtimes,
 )
 from imagebuilder.proof.reading.icd import DRIVERS, SOFTWARE, VULKAN, Icd, find_icds
-from imagebuilder.proof.reading.interpreters import cannot_run
 from imagebuilder.proof.reading.libraries import PYTHON, Search, search_of, services_in
+from imagebuilder.proof.reading.scripts import cannot_run
 from imagebuilder.proof.say import prove_answered, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import find_engine

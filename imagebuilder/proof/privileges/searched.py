@@ -15,8 +15,7 @@ from pathlib import PurePosixPath
 from imagebuilder.proof.privileges.sudo import joined_lines, lines_of, read_sudoers
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.libraries import configured
-from imagebuilder.proof.reading.modprobe import config_lines
-from imagebuilder.proof.reading.parameters import read_sysctl
+from imagebuilder.proof.reading.parameters import config_lines, read_sysctl
 from imagebuilder.proof.reading.udev import read_rules
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

@@ -26,14 +26,15 @@ from imagebuilder.proof.provenance.history import (
     installing,
     read_history,
 )
-from imagebuilder.proof.reading.entries import Entries, walk_root
 from imagebuilder.proof.reading.provenance import (
     CONTENT,
     METADATA,
     Compared,
+    Entries,
     Provenance,
     Trace,
     TraceKind,
+    walk_root,
 )
 from imagebuilder.root import Root
 from imagebuilder.store.repository import Store

@@ -21,8 +21,7 @@ from imagebuilder.digest import Json
 from imagebuilder.image.sbom import IMAGE, UNKNOWN, relationship, renamed, spdx_id
 from imagebuilder.image.types import read_image
 from imagebuilder.proof.provenance.read import read_records, trace_all
-from imagebuilder.proof.reading.entries import walk_root
-from imagebuilder.proof.reading.provenance import Trace
+from imagebuilder.proof.reading.provenance import Trace, walk_root
 from imagebuilder.rights import check_root
 from imagebuilder.root import Root
 from imagebuilder.settings import Settings

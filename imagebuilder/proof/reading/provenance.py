@@ -3,14 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from imagebuilder.families.shipped import Checksum
+from imagebuilder.folders import entries_below
+from imagebuilder.root import Root
 
+# Paths with their lstat(2).
+Entries = Mapping[str, os.stat_result]
 # What a later layer may have changed of a path.
 CONTENT, METADATA = "content", "mode, owner or attributes"
+
+
+def walk_root(root: Root) -> Iterator[tuple[str, os.stat_result]]:
+    """Every path below a root with its lstat(2)."""
+    prefix = len(os.fspath(root.path))
+    for entry in entries_below(root.path):
+        yield entry.path[prefix:], entry.stat(follow_symlinks=False)
 
 
 class TraceKind(StrEnum):

@@ -28,10 +28,10 @@ from imagebuilder.proof.services.devices import (
     prove_sessions,
     prove_units,
 )
-from imagebuilder.proof.services.platforms import prove_platform_plugins
 from imagebuilder.proof.services.programs import (
     prove_caches,
     prove_executable,
+    prove_platform_plugins,
     prove_readiness,
     prove_watchdog,
 )

@@ -6,29 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.clusters import (
-    container_devices,
-    detached,
-    engines,
-    growth,
-    kubernetes,
-    peers,
-    ranks,
-    slurm,
-    state,
-)
+from imagebuilder.proof.clusters import engines, kubernetes, peers, ranks, slurm, state
 from imagebuilder.proof.reading.systemd import SYSTEMD
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.files import authorities, mounts, named, needed, slips, unread
-from imagebuilder.proof.system.login import (
-    access_list,
-    accounts,
-    bans,
-    limits,
-    sudo_terminal,
-)
-from imagebuilder.proof.system.network import dns, families, firewall, nic
+from imagebuilder.proof.system.files import authorities, mounts, needed, slips, unread
+from imagebuilder.proof.system.login import accounts, limits, sshd, sudo_terminal
+from imagebuilder.proof.system.network import firewall, nic
 from imagebuilder.proof.system.programs import (
     commands,
     daemons,
@@ -38,48 +22,46 @@ from imagebuilder.proof.system.programs import (
     local_requests,
     openssl,
     options,
-    places,
     scripts,
-    variables,
 )
-from imagebuilder.proof.system.units import apart, ignored, manager, reach, start
+from imagebuilder.proof.system.units import ignored, manager, reach, start
 
 Rule = Callable[[Subject], Iterator[Finding]]
 # The rules, in the order in which their findings are printed.
 OF_UNITS: tuple[Rule, ...] = (
     start.prove_start, start.prove_ports, start.prove_listeners, reach.prove_paths,
-    reach.prove_reach, apart.prove_private_tmp, needed.prove_late_settings, apart.prove_fences,
+    reach.prove_reach, reach.prove_private_tmp, needed.prove_late_settings, reach.prove_fences,
     ignored.prove_namesakes, ignored.prove_sections, ignored.prove_removed, ignored.prove_keys,
     manager.prove_manager, manager.prove_journal, manager.prove_processors, manager.prove_sleep,
 )  # fmt: skip
 OF_PROGRAMS: tuple[Rule, ...] = (
     helpers.prove_helpers, scripts.prove_scripts, dry_runs.prove_dry_runs,
     local_requests.prove_requests, commands.prove_readings, commands.prove_card_tools,
-    commands.prove_upgrades, options.prove_options, variables.prove_variables,
-    extras.prove_extras, places.prove_places, places.prove_tools, extras.prove_docstrings,
+    commands.prove_upgrades, options.prove_options, options.prove_variables,
+    extras.prove_extras, extras.prove_places, extras.prove_tools, extras.prove_docstrings,
     daemons.prove_time_sources, daemons.prove_rotation, daemons.prove_tuning,
     openssl.prove_openssl,
 )  # fmt: skip
 OF_FILES: tuple[Rule, ...] = (
     unread.prove_read, slips.prove_characters, unread.prove_documents, unread.prove_defaults,
-    slips.prove_udev_rules, named.prove_named_files, needed.prove_files, mounts.prove_extensions,
+    slips.prove_udev_rules, unread.prove_named_files, needed.prove_files, mounts.prove_extensions,
     authorities.prove_anchors, authorities.prove_served,
 )  # fmt: skip
 OF_NETWORK: tuple[Rule, ...] = (
-    nic.prove_network, nic.prove_netdevs, nic.prove_ends, dns.prove_tls, dns.prove_stub,
+    nic.prove_network, nic.prove_netdevs, nic.prove_ends, nic.prove_tls, nic.prove_stub,
     firewall.prove_firewall, firewall.prove_dropped_ports, firewall.prove_client_ports,
-    families.prove_families,
+    firewall.prove_families,
 )  # fmt: skip
 OF_LOGIN: tuple[Rule, ...] = (
-    accounts.prove_accounts, access_list.prove_access_list, accounts.prove_unit_accounts,
-    limits.prove_session_limits, limits.prove_open_files, bans.prove_bans,
+    accounts.prove_accounts, accounts.prove_access_list, accounts.prove_unit_accounts,
+    limits.prove_session_limits, limits.prove_open_files, sshd.prove_bans,
     sudo_terminal.prove_terminal, limits.prove_shared_memory,
 )  # fmt: skip
 OF_CLUSTERS: tuple[Rule, ...] = (
-    engines.prove_storage, container_devices.prove_container_devices, kubernetes.prove_kubernetes,
+    engines.prove_storage, engines.prove_container_devices, kubernetes.prove_kubernetes,
     kubernetes.prove_forwarding, state.prove_state, state.prove_disks, slurm.prove_slurm,
     slurm.prove_gres, peers.prove_shares, engines.prove_bridges, ranks.prove_ranks,
-    ranks.prove_mpi, detached.prove_detached, peers.prove_peers, growth.prove_growth,
+    ranks.prove_mpi, peers.prove_detached, peers.prove_peers, state.prove_growth,
 )  # fmt: skip
 RULES = (*OF_UNITS, *OF_PROGRAMS, *OF_FILES, *OF_NETWORK, *OF_LOGIN, *OF_CLUSTERS)
 

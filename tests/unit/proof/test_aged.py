@@ -11,7 +11,7 @@ import pytest
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.clusters.peers import prove_managers
 from imagebuilder.proof.clusters.slurm import prove_plugins
-from imagebuilder.proof.kernel.words import prove_governor
+from imagebuilder.proof.kernel.options import prove_governor
 from imagebuilder.proof.python.installed import prove_requires, prove_search
 from imagebuilder.proof.reading.python import Distribution, site_packages
 from imagebuilder.proof.reading.site import SiteService

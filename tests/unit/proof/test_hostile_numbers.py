@@ -12,7 +12,7 @@ import pytest
 from imagebuilder.image.proof import Evidence, Finding, Level, Question, Result
 from imagebuilder.process import Word
 from imagebuilder.proof.access.prove import prove_access
-from imagebuilder.proof.kernel.words import prove_memory, prove_words
+from imagebuilder.proof.kernel.options import prove_memory, prove_words
 from imagebuilder.proof.privileges.accounts import find_accounts
 from imagebuilder.proof.privileges.prove import prove_privileges
 from imagebuilder.proof.prove import (

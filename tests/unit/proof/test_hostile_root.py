@@ -26,7 +26,7 @@ from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.reading.modules import read_module
 from imagebuilder.proof.reading.udev import read_rules
 from imagebuilder.proof.services.devices import ASSIGNMENT, session_environment
-from imagebuilder.proof.system.files.named import LIBRARY
+from imagebuilder.proof.system.files.unread import LIBRARY
 from imagebuilder.proof.system.network.firewall import DROPS
 from imagebuilder.proof.system.units.start import listened_port
 from imagebuilder.root import Root

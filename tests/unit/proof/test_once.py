@@ -8,7 +8,7 @@ from threading import Barrier
 
 import pytest
 
-from imagebuilder.proof.once import Once
+from imagebuilder.proof.facts import Once
 
 
 def test_all_who_ask_at_once_get_the_one_that_was_made() -> None:

@@ -11,7 +11,7 @@ import pytest
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.process import Completed
 from imagebuilder.proof.access.prove import UDEVADM, prove_rules
-from imagebuilder.proof.fallback.engines import prove_no_device, prove_plugin
+from imagebuilder.proof.fallback.prove import prove_no_device, prove_plugin
 from imagebuilder.proof.libraries.prove import prove_loads
 from imagebuilder.proof.reading.environment import Variable
 from imagebuilder.proof.say import CUT_OFF, REFUSED, why_unanswered

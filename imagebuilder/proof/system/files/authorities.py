@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.certificates import MOST_BYTES, read_certificates
-from imagebuilder.proof.reading.interpreters import texts_of
+from imagebuilder.proof.reading.scripts import texts_of
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject, once
 from imagebuilder.proof.system import SAY

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.interpreters import texts_of
-from imagebuilder.proof.reading.modprobe import requested
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.parameters import kernel_words, read_sysctl
+from imagebuilder.proof.reading.parameters import kernel_words, read_sysctl, requested
+from imagebuilder.proof.reading.scripts import texts_of
 from imagebuilder.proof.reading.site import services_of
 from imagebuilder.proof.say import prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject

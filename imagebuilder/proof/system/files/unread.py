@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A site's files that nobody reads or runs: by their name, their mode, or because the image lacks
-the program; and variables of such files.
+the program; variables of such files; and what settings name: libraries that are not there, licences
+of one machine.
 
 Programs that read a folder pass over names that they do not expect, and say nothing.
 """
@@ -17,10 +18,11 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import PARENTS
 from imagebuilder.proof.reading.documents import read_yaml
 from imagebuilder.proof.reading.environment import assignments
-from imagebuilder.proof.reading.interpreters import EXECUTABLE, SHELL, first_line, runs
+from imagebuilder.proof.reading.scripts import EXECUTABLE, SHELL, first_line, runs
 from imagebuilder.proof.reading.site import SET_ASIDE, site_files
 from imagebuilder.proof.reading.units import find_file, find_program
 from imagebuilder.proof.say import some
+from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
@@ -45,6 +47,18 @@ NOT_READERS = (
 MOST_BYTES = 8 << 20
 # A script that puts the name together, or hands all variables on.
 COMPOSED, EXPORTS = (b"/$", b"/%s", b"/{"), b"set -a"
+MOST = 64 << 10  # bytes of a file of settings
+LIBRARY = re.compile(r"(?<![\w./*$+@-])(?P<path>/(?!/)[\w./+@-]+\.so(\.\d+)*)(?![\w./*])")
+# Said of a library that may be missing: by Slurm, PAM, rsyslog and others.
+OPTIONAL = re.compile(r"\boptional\b|^[ \t]*-")
+COMMENT = re.compile(r"\s*([#;]|//)")
+# What other questions read, or nothing reads.
+ELSEWHERE = re.compile(
+    r"/etc/(cdi|pam\.d|ld\.so|alternatives|ssl)/?|.*\.(bak|old|orig|example|rej)$"
+)
+# FlexNet and RLM: the machine that a licence is for, by the MAC address of a NIC.
+LICENCES = (".lic", "/license.dat")
+MACHINE = re.compile(r"\bHOSTID=\"?(?=[0-9a-f]*\d)[0-9a-f]{12}\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -276,3 +290,36 @@ def read_by(subject: Subject, reader: str, path: str, names: set[str]) -> set[st
     if not runs(SHELL, first_line(content)) or content.find(EXPORTS) >= 0:
         return names
     return {each for each in names if content.find(each.encode()) >= 0}
+
+
+def prove_named_files(subject: Subject) -> Iterator[Finding]:
+    """Warnings."""
+    for path, info in subject.entries.items():
+        if not stat.S_ISREG(info.st_mode) or path in subject.shipped or info.st_size > MOST:
+            continue
+        if path.startswith("/etc/") and not ELSEWHERE.match(path):
+            yield from prove_libraries(subject, path)
+        if path.endswith(LICENCES):
+            yield from prove_licence(subject, path)
+
+
+def prove_libraries(subject: Subject, path: str) -> Iterator[Finding]:
+    for line in subject.root.text(path).splitlines():
+        if COMMENT.match(line) or OPTIONAL.search(line):
+            continue
+        for found in LIBRARY.finditer(line):
+            library = found["path"]
+            if not is_there(subject, library) and ".so/" not in library:
+                what = f"{path} names {library}, which is not in the image"
+                hint = "install the package that has it, or remove that line"
+                yield SAY.warning(what, Evidence(path, said=line.strip()), hint=hint)
+
+
+def prove_licence(subject: Subject, path: str) -> Iterator[Finding]:
+    found = MACHINE.search(subject.root.text(path))
+    # A server of licences is one machine, and others ask it.
+    if found:
+        what = f"{path} is a licence for one machine, by its MAC address: the other nodes of this "
+        what += "image have none"
+        hint = "use a licence server, or keep the licence of each node on its disk"
+        yield SAY.warning(what, Evidence(path, said=found[0]), hint=hint)

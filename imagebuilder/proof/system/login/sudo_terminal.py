@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.privileges.sudo import SudoersLine, read_sudoers
-from imagebuilder.proof.reading.interpreters import MOST_BYTES, SHELL, first_line, runs
+from imagebuilder.proof.reading.scripts import MOST_READ, SHELL, first_line, runs
 from imagebuilder.proof.reading.shell import parse_shell
 from imagebuilder.proof.reading.systemd import said_in
 from imagebuilder.proof.subject import Subject
@@ -73,10 +73,10 @@ def is_sudo(root: Root, words: Sequence[str]) -> bool:
     texts: list[bytes] = []
     if runs(SHELL, words):
         texts += [word.encode() for word in words[1:] if " " in word]
-        texts += [bytes((root.map(word) or b"")[:MOST_BYTES]) for word in words[1:]
+        texts += [bytes((root.map(word) or b"")[:MOST_READ]) for word in words[1:]
                   if word.startswith("/") and root.is_file(word)]  # fmt: skip
     elif words[0].startswith("/") and root.is_file(words[0]):
         content = root.map(words[0])
-        texts += [bytes((content or b"")[:MOST_BYTES])] if runs(SHELL, first_line(content)) else []
+        texts += [bytes((content or b"")[:MOST_READ])] if runs(SHELL, first_line(content)) else []
     scripts = filter(None, map(parse_shell, texts))
     return any(posixpath.basename(each.name) == SUDO for s in scripts for each in s.commands)

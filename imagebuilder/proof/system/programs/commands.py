@@ -18,10 +18,9 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.privileges.searched import CRON, SPOOL
 from imagebuilder.proof.privileges.sudo import lines_of
 from imagebuilder.proof.reading.commands import options_of
-from imagebuilder.proof.reading.interpreters import SHELL, behind_env, runs
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.quotes import unquoted
-from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands
+from imagebuilder.proof.reading.scripts import SHELL, UnitCommand, behind_env, runs, unit_commands
 from imagebuilder.proof.reading.site import SiteService, services_of
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, said_in
 from imagebuilder.proof.reading.units import find_program

@@ -18,7 +18,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.slurm import job_programs
 from imagebuilder.proof.privileges.searched import find_programs
 from imagebuilder.proof.reading.environment import environment_of, expanded
-from imagebuilder.proof.reading.interpreters import ENV, PYTHON, behind_env, first_line, runs
+from imagebuilder.proof.reading.scripts import ENV, PYTHON, behind_env, first_line, runs
 from imagebuilder.proof.reading.shell import (
     BASH,
     MOST_BYTES,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.clusters.container_devices import prove_container_devices
-from imagebuilder.proof.reading.container_runs import parse_options
+from imagebuilder.proof.clusters.engines import prove_container_devices
+from imagebuilder.proof.reading.containers import parse_options
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from tests.unit.proof.trees import Content, Program, make_tree, running, subject
 

@@ -14,8 +14,8 @@ import pytest
 from imagebuilder.image.proof import Finding
 from imagebuilder.process import Completed
 from imagebuilder.proof.kernel.prove import prove_kernel
-from imagebuilder.proof.reading.modprobe import read_settings
 from imagebuilder.proof.reading.modules import Kernel, Module, ModuleReader, read_module
+from imagebuilder.proof.reading.parameters import read_settings
 from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware

@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.kernel.words import prove_words, size_of
+from imagebuilder.proof.kernel.options import prove_words, size_of
 from tests.unit.proof.trees import KERNEL, Info, kernel_files, make_tree, subject
 
 ARC = ("8086:56a0", "Arc A770", "")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.libraries.releases import prove_driver_releases, prove_renamed
+from imagebuilder.proof.libraries.driver_rules import prove_driver_releases, prove_renamed
 from imagebuilder.proof.reading.libraries import search_of
 from tests.fixtures.elf import make_elf, make_module
 from tests.unit.proof.trees import KERNEL, Content, Link, make_tree, subject, warnings

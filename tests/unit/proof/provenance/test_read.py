@@ -12,7 +12,6 @@ import pytest
 from imagebuilder.families.shipped import Checksum
 from imagebuilder.proof.provenance.history import LayerHistory
 from imagebuilder.proof.provenance.read import Placed, find_placed, trace_all, trace_path
-from imagebuilder.proof.reading.entries import walk_root
 from imagebuilder.proof.reading.provenance import (
     CONTENT,
     METADATA,
@@ -20,6 +19,7 @@ from imagebuilder.proof.reading.provenance import (
     Provenance,
     Trace,
     TraceKind,
+    walk_root,
 )
 from imagebuilder.root import Root
 from tests.unit.proof.provenance.chain import (

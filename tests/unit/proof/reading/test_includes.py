@@ -9,7 +9,7 @@ from pathlib import Path
 from imagebuilder.proof.privileges.sudo import read_sudoers
 from imagebuilder.proof.reading.config import MOST_LEVELS, read_including
 from imagebuilder.proof.reading.libraries import configured
-from imagebuilder.proof.system.login.access_list import asking
+from imagebuilder.proof.system.login.accounts import asking
 from tests.unit.proof.trees import Content, make_tree
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.reading.interpreters import (
+from imagebuilder.proof.reading.scripts import (
     INTERPRETER,
     PYTHON,
     SHELL,

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.reading.modprobe import config_lines
 from imagebuilder.proof.reading.mounts import find_mounts
-from imagebuilder.proof.reading.parameters import read_sysctl
+from imagebuilder.proof.reading.parameters import config_lines, read_sysctl
 from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
 from imagebuilder.proof.reading.udev import read_rules
 from imagebuilder.proof.services.start import appears_later

@@ -11,8 +11,7 @@ import pytest
 
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.reading.provenance import Provenance, Trace, TraceKind
-from imagebuilder.proof.secrets.places import KINDS
-from imagebuilder.proof.secrets.prove import MOST_BYTES, prove_secrets
+from imagebuilder.proof.secrets.prove import KINDS, MOST_BYTES, prove_secrets
 from imagebuilder.recipe.types import AllowedSecret
 from tests.unit.proof.trees import Content, Link, at, make_tree, subject
 

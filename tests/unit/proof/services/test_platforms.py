@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.environment import Variable
-from imagebuilder.proof.services.platforms import prove_platform_plugins
+from imagebuilder.proof.services.programs import prove_platform_plugins
 from tests.unit.proof.trees import Content, make_tree, subject
 
 SITE = "/opt/vllm/lib/python3.13/site-packages"

@@ -25,9 +25,8 @@ from imagebuilder.proof.system.login.accounts import (
     prove_sudo,
     prove_unit_accounts,
 )
-from imagebuilder.proof.system.network.dns import prove_resolver, prove_switch
 from imagebuilder.proof.system.network.firewall import prove_firewall
-from imagebuilder.proof.system.network.nic import prove_nic
+from imagebuilder.proof.system.network.nic import prove_nic, prove_resolver, prove_switch
 from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.proof.system.units.start import (
     LISTENS,

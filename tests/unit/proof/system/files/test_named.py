@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.system.files.named import prove_named_files
+from imagebuilder.proof.system.files.unread import prove_named_files
 from tests.unit.proof.trees import Content, make_tree, subject
 
 PLUGIN = "/usr/lib/slurm/pyxis.so"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Level
-from imagebuilder.proof.system.login.access_list import prove_access_list
+from imagebuilder.proof.system.login.accounts import prove_access_list
 from tests.unit.proof.trees import Content, make_tree, subject
 
 SSHD, INCLUDED = "/etc/pam.d/sshd", "/etc/pam.d/common-account"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.login.bans import prove_bans
+from imagebuilder.proof.system.login.sshd import prove_bans
 from tests.unit.proof.trees import Content, make_tree, running, subject, warnings
 
 FILTER, JAIL = "/etc/fail2ban/filter.d/sshd-site.conf", "/etc/fail2ban/jail.d/site.local"

@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.network.families import prove_families
+from imagebuilder.proof.system.network.firewall import prove_families
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
 from tests.unit.proof.trees import Content, make_tree, running, subject
 

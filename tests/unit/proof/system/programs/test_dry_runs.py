@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.process import Completed
-from imagebuilder.proof.system.programs.dry_run_table import DRY_RUNS
-from imagebuilder.proof.system.programs.dry_runs import LONGEST_LINE, MOST_TOLD, prove_dry_runs
+from imagebuilder.proof.system.programs.dry_runs import (
+    DRY_RUNS,
+    LONGEST_LINE,
+    MOST_TOLD,
+    prove_dry_runs,
+)
 from tests.unit.proof.trees import Program, Sandbox, make_tree, subject
 
 PROGRAMS = {each.name: each.programs[0] for each in DRY_RUNS}

@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.programs.places import prove_places
+from imagebuilder.proof.system.programs.extras import prove_places
 from tests.unit.proof.trees import Content, make_tree, running, subject
 
 UNIT = "/etc/systemd/system/a.service"

@@ -11,8 +11,7 @@ import pytest
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.programs.extras import prove_docstrings
-from imagebuilder.proof.system.programs.places import prove_tools
+from imagebuilder.proof.system.programs.extras import prove_docstrings, prove_tools
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
 from tests.unit.proof.trees import Content, Program, make_tree, running, subject, warnings
 

@@ -11,7 +11,7 @@ import pytest
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.programs.variables import KNOWN, nearest, prove_variables
+from imagebuilder.proof.system.programs.options import KNOWN, nearest, prove_variables
 from tests.faults.elf import program
 from tests.unit.proof.trees import Content, make_tree, running, subject
 

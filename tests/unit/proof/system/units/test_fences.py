@@ -11,7 +11,7 @@ from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services.start import prove_closed
 from imagebuilder.proof.system.files.mounts import prove_mounts
 from imagebuilder.proof.system.files.needed import prove_late_settings
-from imagebuilder.proof.system.units.apart import prove_fences
+from imagebuilder.proof.system.units.reach import prove_fences
 from imagebuilder.recipe.expectations import Device
 from tests.unit.proof.trees import (
     KERNEL,

@@ -11,7 +11,7 @@ from imagebuilder.image.proof import Finding, Level
 from imagebuilder.proof.reading.numbers import processors
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, read_config
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.network.dns import prove_stub, prove_tls
+from imagebuilder.proof.system.network.nic import prove_stub, prove_tls
 from imagebuilder.proof.system.units.manager import (
     isolated_by,
     prove_journal,

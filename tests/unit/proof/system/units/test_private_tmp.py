@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.units.apart import prove_private_tmp
+from imagebuilder.proof.system.units.reach import prove_private_tmp
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine
 from tests.unit.proof.trees import make_tree, running, subject, warnings
 
