@@ -89,7 +89,7 @@ def sbom(
 
     Example: imagebuilder sbom rx7600xt > rx7600xt.spdx.json
     """
-    from imagebuilder.proof.provenance.sbom import render_with_files
+    from imagebuilder.proof.provenance.why import render_with_files
     from imagebuilder.store.state import open_store
 
     name = chosen_image(image, context.obj, base, engine)

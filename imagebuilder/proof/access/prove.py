@@ -17,8 +17,8 @@ from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.services import prove_others, prove_services
 from imagebuilder.proof.reading.accounts import Accounts, limits_of, read_limits
 from imagebuilder.proof.reading.modules import plain
+from imagebuilder.proof.reading.mounts import read_tmpfiles
 from imagebuilder.proof.reading.nodes import FAMILIES, NVIDIA, find_family
-from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
 from imagebuilder.proof.reading.udev import DeviceAccess, at_boot, facts_of, node_of, read_rules
 from imagebuilder.proof.reading.units import FOLDERS, find_unit
 from imagebuilder.proof.say import Say, prove_answered, some

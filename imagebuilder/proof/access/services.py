@@ -12,8 +12,7 @@ from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.proof.reading.commands import named_users
 from imagebuilder.proof.reading.nodes import FAMILIES, NPU, NVIDIA, find_family, opened_by
 from imagebuilder.proof.reading.quotes import unquoted
-from imagebuilder.proof.reading.scripts import PYTHON, cannot_run
-from imagebuilder.proof.reading.site import SiteService, site_services
+from imagebuilder.proof.reading.scripts import PYTHON, SiteService, cannot_run, site_services
 from imagebuilder.proof.reading.udev import node_of
 from imagebuilder.proof.reading.units import (
     FOLDERS,

@@ -19,6 +19,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.clusters.kubernetes import k3s_file, k3s_settings
 from imagebuilder.proof.reading.addresses import parse_address, read_hosts
+from imagebuilder.proof.reading.config import read_toml
 from imagebuilder.proof.reading.containers import (
     CNI,
     CONTAINERD,
@@ -30,10 +31,9 @@ from imagebuilder.proof.reading.containers import (
     read_networks,
     value_at,
 )
-from imagebuilder.proof.reading.documents import read_toml
 from imagebuilder.proof.reading.mounts import NFS, find_mounts, mount_of
 from imagebuilder.proof.reading.nodes import find_family
-from imagebuilder.proof.reading.site import SiteService, services_of
+from imagebuilder.proof.reading.scripts import SiteService, services_of
 from imagebuilder.proof.reading.systemd import read_config
 from imagebuilder.proof.reading.udev import at_boot, node_of
 from imagebuilder.proof.reading.units import find_program

@@ -21,7 +21,7 @@ from imagebuilder.proof.reading.environment import (
     uses_loopback,
 )
 from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.site import SiteService, site_services
+from imagebuilder.proof.reading.scripts import SiteService, site_services
 from imagebuilder.proof.reading.systemd import SERVER_FAMILIES, address_families, said_in
 from imagebuilder.proof.reading.units import service_lines
 from imagebuilder.proof.subject import Subject, once

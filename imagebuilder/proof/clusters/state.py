@@ -16,11 +16,9 @@ from imagebuilder.decode import parse_json
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
-from imagebuilder.proof.reading.documents import read_yaml
-from imagebuilder.proof.reading.mounts import SiteMount, find_mounts, mount_of
-from imagebuilder.proof.reading.scripts import texts_of
-from imagebuilder.proof.reading.site import SiteService, services_of, site_services
-from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
+from imagebuilder.proof.reading.config import read_yaml
+from imagebuilder.proof.reading.mounts import SiteMount, find_mounts, mount_of, read_tmpfiles
+from imagebuilder.proof.reading.scripts import SiteService, services_of, site_services, texts_of
 from imagebuilder.proof.reading.units import find_program, service_lines
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

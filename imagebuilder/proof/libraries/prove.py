@@ -19,8 +19,17 @@ from imagebuilder.proof.libraries.driver_rules import (
     prove_renamed,
     prove_runtimes,
 )
-from imagebuilder.proof.reading.icd import DRIVERS, SOFTWARE, VULKAN, Icd, find_icds
-from imagebuilder.proof.reading.libraries import PYTHON, Search, search_of, services_in
+from imagebuilder.proof.reading.libraries import (
+    DRIVERS,
+    PYTHON,
+    SOFTWARE,
+    VULKAN,
+    Icd,
+    Search,
+    find_icds,
+    search_of,
+    services_in,
+)
 from imagebuilder.proof.reading.scripts import cannot_run
 from imagebuilder.proof.say import prove_answered, some
 from imagebuilder.proof.subject import Subject

@@ -9,8 +9,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.privileges.accounts import find_accounts, find_consoles
-from imagebuilder.proof.privileges.files import find_devices, find_files
+from imagebuilder.proof.privileges.files import (
+    find_accounts,
+    find_consoles,
+    find_devices,
+    find_files,
+)
 from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.searched import (
     find_open_folders,
@@ -21,8 +25,8 @@ from imagebuilder.proof.privileges.sudo import find_rules, prove_patterns
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.accounts import PASSWD
 from imagebuilder.proof.reading.addresses import is_loopback
+from imagebuilder.proof.reading.mounts import with_tmpfiles
 from imagebuilder.proof.reading.provenance import Provenance
-from imagebuilder.proof.reading.tmpfiles import with_tmpfiles
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

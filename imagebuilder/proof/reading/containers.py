@@ -18,12 +18,22 @@ from imagebuilder.decode import parse_json
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.commands import options_of
-from imagebuilder.proof.reading.config import assignments, is_false
-from imagebuilder.proof.reading.documents import SettingsFile, read_settings, read_yaml
+from imagebuilder.proof.reading.config import (
+    SettingsFile,
+    assignments,
+    is_false,
+    read_settings,
+    read_yaml,
+)
 from imagebuilder.proof.reading.quotes import unquoted
-from imagebuilder.proof.reading.scripts import behind_env, script_of
+from imagebuilder.proof.reading.scripts import (
+    SiteService,
+    behind_env,
+    script_of,
+    site_files,
+    site_services,
+)
 from imagebuilder.proof.reading.shell import parse_shell
-from imagebuilder.proof.reading.site import SiteService, site_files, site_services
 from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts and the programs that run them; and what a site's services run: their command lines, and
-the commands of their shell scripts.
+"""What a site brings: the services that start at boot, by their program, its files, and its scripts
+with the commands that they run.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import dropwhile
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.reading.environment import environment_of, expanded
+from imagebuilder.proof.reading.commands import CommandLine, command_of
+from imagebuilder.proof.reading.environment import Environment, environment_of, expanded
 from imagebuilder.proof.reading.shell import MOST_BYTES, parse_shell
 from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject, once
+from imagebuilder.recipe.engines import find_engine
 from imagebuilder.root import Root
 
 # A variable that gets a value which a shell does not split or expand.
@@ -38,6 +40,11 @@ ENV = "env"
 EXECUTABLE = 0o111
 FIRST_LINE = 256  # bytes that the kernel reads of it (BINPRM_BUF_SIZE)
 MOST_READ = 1 << 20
+# Names that people give to what shall not be read.
+SET_ASIDE = re.compile(
+    r"\..*|README.*|.*~|.*[.-](bak|backup|dist|disabled|\w+-(dist|new|old|tmp)|example|in|off|old|orig|rpm\w+|"
+    r"sample|save|template)|.*\.md"
+)
 
 
 @dataclass(frozen=True)
@@ -192,3 +199,78 @@ def cannot_run(root: Root, program: str) -> str:
         if not root.is_file(name):
             return f"whose interpreter {name} is not in the image"
     return ""
+
+
+@dataclass(frozen=True)
+class SiteService:
+    """A service that starts at boot, with the words of one of its command lines."""
+
+    subject: Subject
+    unit: LoadedUnit
+    written: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.unit.name
+
+    @property
+    def program(self) -> str:
+        """The name of the program, without its folder."""
+        return posixpath.basename(self.written[0])
+
+    @cached_property
+    def environment(self) -> Environment:
+        return environment_of(self.subject, self.unit)
+
+    @cached_property
+    def command(self) -> CommandLine:
+        """The command line with variables expanded, and what a variable of the engine adds."""
+        engines = self.subject.expectations.engines
+        names = (each.engine for each in engines if each.unit == self.name)
+        kinds = (find_engine(self.subject.engines, name) for name in names)
+        arguments = next((kind.model.arguments for kind in kinds), "")
+        return command_of(self.unit, self.written, self.environment, arguments)
+
+    @property
+    def words(self) -> Sequence[str]:
+        return self.command.words
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence(self.unit.place, said=f"ExecStart={' '.join(self.written)}")
+
+    def option(self, *names: str) -> str | None:
+        return self.command.option(*names)
+
+
+def starting_units(subject: Subject) -> Iterator[LoadedUnit]:
+    """The services that start at boot, and those that overlays declare."""
+    names = subject.expectations.units
+    starting = {unit.name: unit for unit in subject.startup.starting()}
+    loaded = {name: unit for name, unit in subject.startup.units.items() if name in names}
+    yield from {**starting, **loaded}.values()
+
+
+def site_services(subject: Subject) -> Iterator[SiteService]:
+    """The services that start at boot or that overlays declare, but those that are as their
+    packages ship them.
+    """
+    for unit in starting_units(subject):
+        if all(path in subject.shipped for path in unit.paths):
+            continue
+        yield from (SiteService(subject, unit, w) for w in unit.commands.get("ExecStart", ()) if w)
+
+
+def services_of(subject: Subject, program: str) -> Iterator[SiteService]:
+    """Every service that starts at boot and runs a program of this name."""
+    for unit in subject.startup.starting():
+        for words in unit.commands.get("ExecStart", ()):
+            if words and posixpath.basename(words[0]) == program:
+                yield SiteService(subject, unit, words)
+
+
+def site_files(subject: Subject, *patterns: str) -> Iterator[str]:
+    """The files and links of globs that no package ships and whose names do not set them aside."""
+    for path in subject.root.glob(*patterns):
+        if path not in subject.shipped and not SET_ASIDE.fullmatch(posixpath.basename(path)):
+            yield path

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from imagebuilder.proof.reading.config import config_files, config_folders
 from imagebuilder.proof.reading.modules import CLASSES
+from imagebuilder.proof.reading.mounts import read_tmpfiles
 from imagebuilder.proof.reading.nodes import NVIDIA, find_family
 from imagebuilder.proof.reading.parameters import CMDLINE, config_lines, kernel_words
-from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
 from imagebuilder.proof.subject import Subject, once
 from imagebuilder.recipe.chip import Chip
 

@@ -10,6 +10,7 @@ from typing import Any
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.phrases import list_first
+from imagebuilder.proof.reading.config import read_toml
 from imagebuilder.proof.reading.containers import (
     CONTAINERD,
     CRI_IMAGES,
@@ -19,7 +20,6 @@ from imagebuilder.proof.reading.containers import (
     read_daemon,
     value_at,
 )
-from imagebuilder.proof.reading.documents import read_toml
 from imagebuilder.proof.reading.units import FOLDERS, Unit, find_program, find_unit
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.start import IN_IMAGE

@@ -26,7 +26,7 @@ from imagebuilder.proof.reading.environment import (
     runtime_files,
     uses_loopback,
 )
-from imagebuilder.proof.reading.icd import DRIVERS, USUAL, announced, driver_said, files_in
+from imagebuilder.proof.reading.libraries import DRIVERS, USUAL, announced, driver_said, files_in
 from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.say import prove_answered

@@ -19,9 +19,8 @@ from imagebuilder.proof.reading.environment import (
     remarks,
     unclosed,
 )
-from imagebuilder.proof.reading.extensions import merged_files
 from imagebuilder.proof.reading.modules import plain
-from imagebuilder.proof.reading.mounts import find_mounts, mount_of
+from imagebuilder.proof.reading.mounts import find_mounts, merged_files, mount_of
 from imagebuilder.proof.reading.nodes import find_family
 from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.units import BINARIES, find_unit, is_below, unit_paths

@@ -20,7 +20,6 @@ from imagebuilder.proof.system.programs import (
     extras,
     helpers,
     local_requests,
-    openssl,
     options,
     scripts,
 )
@@ -40,7 +39,7 @@ OF_PROGRAMS: tuple[Rule, ...] = (
     commands.prove_upgrades, options.prove_options, options.prove_variables,
     extras.prove_extras, extras.prove_places, extras.prove_tools, extras.prove_docstrings,
     daemons.prove_time_sources, daemons.prove_rotation, daemons.prove_tuning,
-    openssl.prove_openssl,
+    helpers.prove_openssl,
 )  # fmt: skip
 OF_FILES: tuple[Rule, ...] = (
     unread.prove_read, slips.prove_characters, unread.prove_documents, unread.prove_defaults,

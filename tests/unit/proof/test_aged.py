@@ -14,7 +14,7 @@ from imagebuilder.proof.clusters.slurm import prove_plugins
 from imagebuilder.proof.kernel.options import prove_governor
 from imagebuilder.proof.python.installed import prove_requires, prove_search
 from imagebuilder.proof.reading.python import Distribution, site_packages
-from imagebuilder.proof.reading.site import SiteService
+from imagebuilder.proof.reading.scripts import SiteService
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.services.start import is_there

@@ -13,7 +13,7 @@ from imagebuilder.image.proof import Evidence, Finding, Level, Question, Result
 from imagebuilder.process import Word
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.kernel.options import prove_memory, prove_words
-from imagebuilder.proof.privileges.accounts import find_accounts
+from imagebuilder.proof.privileges.files import find_accounts
 from imagebuilder.proof.privileges.prove import prove_privileges
 from imagebuilder.proof.prove import (
     MOST_FINDINGS,

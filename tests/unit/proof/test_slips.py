@@ -12,7 +12,7 @@ from imagebuilder.proof.clusters.slurm import prove_detection, prove_memory
 from imagebuilder.proof.privileges.sudo import prove_patterns
 from imagebuilder.proof.reading.environment import Variable, unclosed
 from imagebuilder.proof.reading.networkd import NETWORKD
-from imagebuilder.proof.reading.site import SiteService
+from imagebuilder.proof.reading.scripts import SiteService
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.services.devices import prove_python_path
 from imagebuilder.proof.services.selectors import SELECTORS

@@ -19,7 +19,7 @@ from imagebuilder.proof.services.devices import SEARCH, prove_search
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.files.needed import prove_packages
 from imagebuilder.proof.system.login.accounts import prove_greetings
-from imagebuilder.proof.system.programs.openssl import OPENSSL, prove_openssl
+from imagebuilder.proof.system.programs.helpers import OPENSSL, prove_openssl
 from imagebuilder.proof.system.programs.syntax import PythonScript, prove_python_scripts
 from tests.unit.proof.trees import Program, Sandbox, make_tree, subject
 

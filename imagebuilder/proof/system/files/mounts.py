@@ -9,9 +9,15 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.extensions import files_of, read_extensions
 from imagebuilder.proof.reading.modules import plain
-from imagebuilder.proof.reading.mounts import FSTAB, NFS, SiteMount, find_mounts
+from imagebuilder.proof.reading.mounts import (
+    FSTAB,
+    NFS,
+    SiteMount,
+    files_added,
+    find_mounts,
+    read_extensions,
+)
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
@@ -161,7 +167,7 @@ def prove_extensions(subject: Subject) -> Iterator[Finding]:
             hint = "make the extension for this distribution, or ship its files in an overlay"
             yield SAY.warning(what, Evidence(each.release), hint=hint)
             continue
-        inside = files_of(root, each)
+        inside = files_added(root, each)
         hidden = [
             path for path in inside if root.lies(path) and "/extension-release.d/" not in path
         ]

@@ -14,8 +14,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.parameters import kernel_words, read_sysctl, requested
-from imagebuilder.proof.reading.scripts import texts_of
-from imagebuilder.proof.reading.site import services_of
+from imagebuilder.proof.reading.scripts import services_of, texts_of
 from imagebuilder.proof.say import prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY

@@ -15,11 +15,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.config import PARENTS
-from imagebuilder.proof.reading.documents import read_yaml
+from imagebuilder.proof.reading.config import PARENTS, read_yaml
 from imagebuilder.proof.reading.environment import assignments
-from imagebuilder.proof.reading.scripts import EXECUTABLE, SHELL, first_line, runs
-from imagebuilder.proof.reading.site import SET_ASIDE, site_files
+from imagebuilder.proof.reading.scripts import (
+    EXECUTABLE,
+    SET_ASIDE,
+    SHELL,
+    first_line,
+    runs,
+    site_files,
+)
 from imagebuilder.proof.reading.units import find_file, find_program
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.start import is_there

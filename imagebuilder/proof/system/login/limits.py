@@ -15,7 +15,7 @@ from imagebuilder.proof.reading.accounts import limits_of, read_limits
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.numbers import size_of, whole
 from imagebuilder.proof.reading.parameters import read_sysctl
-from imagebuilder.proof.reading.site import site_services
+from imagebuilder.proof.reading.scripts import site_services
 from imagebuilder.proof.reading.systemd import last_lines
 from imagebuilder.proof.reading.units import FOLDERS, is_below, unit_paths
 from imagebuilder.proof.say import some

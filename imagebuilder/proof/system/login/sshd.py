@@ -18,7 +18,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.privileges.login import CONFIG, FOLDER, SshdSettings
 from imagebuilder.proof.reading.config import assignments, is_true, read_including
 from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.site import services_of, site_files
+from imagebuilder.proof.reading.scripts import services_of, site_files
 from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY

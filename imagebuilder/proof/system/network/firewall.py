@@ -16,7 +16,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.ranks import spans
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.parameters import KernelWord, kernel_words, read_sysctl
-from imagebuilder.proof.reading.site import SiteService, services_of, site_services
+from imagebuilder.proof.reading.scripts import SiteService, services_of, site_services
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.prove import engine_lines

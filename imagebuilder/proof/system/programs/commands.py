@@ -20,8 +20,15 @@ from imagebuilder.proof.privileges.sudo import lines_of
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.quotes import unquoted
-from imagebuilder.proof.reading.scripts import SHELL, UnitCommand, behind_env, runs, unit_commands
-from imagebuilder.proof.reading.site import SiteService, services_of
+from imagebuilder.proof.reading.scripts import (
+    SHELL,
+    SiteService,
+    UnitCommand,
+    behind_env,
+    runs,
+    services_of,
+    unit_commands,
+)
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, said_in
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject

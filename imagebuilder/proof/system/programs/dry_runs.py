@@ -22,7 +22,7 @@ from itertools import chain
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.process import Completed
-from imagebuilder.proof.reading.site import site_files
+from imagebuilder.proof.reading.scripts import site_files
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 

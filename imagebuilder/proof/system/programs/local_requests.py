@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.environment import Variable, environment_of
-from imagebuilder.proof.reading.scripts import UnitCommand, unit_commands
-from imagebuilder.proof.reading.site import site_files
+from imagebuilder.proof.reading.scripts import UnitCommand, site_files, unit_commands
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.services.prove import engine_lines
 from imagebuilder.proof.subject import Subject

@@ -18,7 +18,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.slurm import job_programs
 from imagebuilder.proof.privileges.searched import find_programs
 from imagebuilder.proof.reading.environment import environment_of, expanded
-from imagebuilder.proof.reading.scripts import ENV, PYTHON, behind_env, first_line, runs
+from imagebuilder.proof.reading.scripts import ENV, PYTHON, behind_env, first_line, runs, site_files
 from imagebuilder.proof.reading.shell import (
     BASH,
     MOST_BYTES,
@@ -28,7 +28,6 @@ from imagebuilder.proof.reading.shell import (
     ShellScript,
     parse_shell,
 )
-from imagebuilder.proof.reading.site import site_files
 from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.units import find_program, prefixes_of
 from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there

@@ -18,7 +18,7 @@ from mmap import mmap
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import PARENTS, assignments
-from imagebuilder.proof.reading.site import site_files
+from imagebuilder.proof.reading.scripts import site_files
 from imagebuilder.proof.reading.systemd import REMOVED
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY

@@ -20,9 +20,14 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
-from imagebuilder.proof.reading.site import SiteService, services_of, site_services, starting_units
+from imagebuilder.proof.reading.mounts import MADE, made_by, made_by_tmpfiles, with_tmpfiles
+from imagebuilder.proof.reading.scripts import (
+    SiteService,
+    services_of,
+    site_services,
+    starting_units,
+)
 from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
-from imagebuilder.proof.reading.tmpfiles import MADE, made_by, made_by_tmpfiles, with_tmpfiles
 from imagebuilder.proof.reading.units import is_below, service_lines, unit_paths
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.programs import exempt

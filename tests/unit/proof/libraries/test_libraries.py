@@ -15,7 +15,7 @@ from imagebuilder.image.proof import Finding
 from imagebuilder.image.types import ImageSource
 from imagebuilder.process import Completed, run
 from imagebuilder.proof.libraries.prove import parse_loads, prove_libraries
-from imagebuilder.proof.reading.icd import SETTINGS
+from imagebuilder.proof.reading.libraries import SETTINGS
 from imagebuilder.recipe.expectations import Code, Expectations, ExpectedEngine, PythonWorks
 from tests.fixtures.elf import AARCH64, LOADER, make_elf
 from tests.unit.proof.trees import Link, Program, facts, faults, make_tree, subject, warnings

@@ -23,8 +23,8 @@ from imagebuilder.proof.privileges.searched import (
 )
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.reading.mounts import with_tmpfiles
 from imagebuilder.proof.reading.provenance import Provenance, Trace, TraceKind
-from imagebuilder.proof.reading.tmpfiles import with_tmpfiles
 from imagebuilder.recipe.types import Grants
 from imagebuilder.root import Root
 from tests.unit.proof.trees import Content, Program, Sandbox, at, make_tree, subject

@@ -11,7 +11,7 @@ from typing import Any
 from imagebuilder.families.apt.family import APT
 from imagebuilder.image.sbom import SbomSubject, render_sbom
 from imagebuilder.lock.types import LockedPackage
-from imagebuilder.proof.provenance.sbom import FileSums, add_files, sums_of
+from imagebuilder.proof.provenance.why import FileSums, add_files, sums_of
 from imagebuilder.proof.reading.provenance import CONTENT, Trace, TraceKind
 
 PACKAGE = LockedPackage("hello", "2.10-3", "amd64", "ab" * 32, 100, "p/hello.deb", "main")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.reading.mounts import find_mounts
+from imagebuilder.proof.reading.mounts import find_mounts, read_tmpfiles
 from imagebuilder.proof.reading.parameters import config_lines, read_sysctl
-from imagebuilder.proof.reading.tmpfiles import read_tmpfiles
 from imagebuilder.proof.reading.udev import read_rules
 from imagebuilder.proof.services.start import appears_later
 from tests.unit.proof.trees import Content, Sandbox, make_tree, subject

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.proof.reading.certificates import read_certificates
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.files.authorities import prove_anchors, prove_served
+from imagebuilder.proof.system.files.authorities import (
+    prove_anchors,
+    prove_served,
+    read_certificates,
+)
 from tests.unit.proof.trees import Content, Program, make_tree, running, subject
 
 # For node.lab.example, until 2025-10-01, and for Lab CA 2024, until 2044-09-01; of no use.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.process import Completed
-from imagebuilder.proof.system.programs.openssl import OPENSSL, prove_openssl
+from imagebuilder.proof.system.programs.helpers import OPENSSL, prove_openssl
 from tests.unit.proof.trees import Content, Link, Program, Sandbox, faults, make_tree, subject
 
 CONF = "/etc/ssl/openssl.cnf"
