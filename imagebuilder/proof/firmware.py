@@ -21,7 +21,6 @@ from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.limited import unpack_xz, unpack_zst
 from imagebuilder.proof.kernel.devices import Drivers, drivers_of
 from imagebuilder.proof.reading.modules import Module
-from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
@@ -32,7 +31,6 @@ from imagebuilder.ui import format_count
 
 SAY = Say(Question.FIRMWARE)
 FOLDER = "/usr/lib/firmware"
-PATH = "firmware_class.path"
 # The kernel prefers a plain file to a compressed one; it needs these options for the latter.
 PACKED = {".zst": "CONFIG_FW_LOADER_COMPRESS_ZSTD", ".xz": "CONFIG_FW_LOADER_COMPRESS_XZ"}
 # The XZ file format, 2.1.1.2: the kind of check is the low half of the second flag.  The kernel's
@@ -126,8 +124,8 @@ def prove_firmware(subject: Subject) -> Iterator[Finding]:
     """Every finding about firmware; none for a profile without devices and `proof: firmware:`."""
     if not subject.hardware and not subject.expectations.firmware:
         return
-    words = kernel_words(subject.cmdline)
-    folders = [word.value.rstrip("/") for word in words if word.key == PATH]
+    words = subject.words
+    folders = [word.value.rstrip("/") for word in words if word.key == "firmware_class.path"]
     files = FirmwareFiles(subject.root, subject.kernel, tuple(folders[-1:]))
     drivers = drivers_of(subject)
     for device in subject.hardware:
@@ -140,7 +138,6 @@ def prove_firmware(subject: Subject) -> Iterator[Finding]:
 
 
 def unknown(device: Hardware) -> Finding:
-    """The finding about a device that hardware/*.yaml does not describe."""
     hint = "describe it in hardware/NAME.yaml of the project, so that its firmware is checked"
     if device.assumption:
         return SAY.warning(f"assumed, not proved: {device.assumption}", hint=hint)
@@ -203,7 +200,6 @@ def prove_chip(
 
 
 def prove_content(paths: Sequence[str], files: FirmwareFiles) -> Iterator[Finding]:
-    """Faults of files that the kernel finds but cannot use."""
     for path in paths:
         if why := unusable(files.root, path):
             hint = "reinstall its package, and do not change the file afterwards"
@@ -286,7 +282,6 @@ def where_from(family: Family, chip: Chip, files: FirmwareFiles) -> str:
 
 
 def prove_globs(globs: Sequence[str], files: FirmwareFiles) -> Iterator[Finding]:
-    """Findings about the globs of overlays: each must match."""
     for glob in globs:
         found = files.glob(glob)
         if found:

@@ -16,6 +16,7 @@ from imagebuilder.process import Completed
 from imagebuilder.proof.facts import FileFacts, Once
 from imagebuilder.proof.reading.accounts import Accounts, read_accounts
 from imagebuilder.proof.reading.code import CodeFile
+from imagebuilder.proof.reading.config import KernelWord, kernel_words
 from imagebuilder.proof.reading.modules import Kernel, ModuleReader
 from imagebuilder.proof.reading.provenance import Entries, Provenance, walk_root
 from imagebuilder.proof.reading.systemd import Startup, read_startup
@@ -82,6 +83,11 @@ class Subject:
     @property
     def cmdline(self) -> tuple[str, ...]:
         return self.image.boot.cmdline
+
+    @cached_property
+    def words(self) -> tuple[KernelWord, ...]:
+        """The words of the kernel's command line."""
+        return tuple(kernel_words(self.cmdline))
 
     @property
     def hardware(self) -> tuple[Hardware, ...]:

@@ -86,7 +86,6 @@ def undeclared(subject: Subject) -> Iterator[Device]:
 
 
 def prove_device(subject: Subject, device: Device) -> Iterator[Finding]:
-    """Findings about a device node: its owner in the image against the expected one."""
     node, accounts = node_of(subject, device.path), subject.accounts
     by = Evidence(node.path or "/usr/lib/udev/rules.d", said=f"{device.path}: {node.text}")
     if device.group and device.group not in accounts.groups:
@@ -135,11 +134,9 @@ def prove_rules(subject: Subject) -> Iterator[Finding]:
     known = facts_of("pci", "", subject.chips)
     for rule in read_rules(subject) if subject.chips else ():
         if rule.takes_device and rule.holds(known):
-            yield SAY.fault(
-                f"a udev rule takes the card from its driver: {rule.takes_device}",
-                Evidence(rule.path),
-                hint="remove the rule, or make it match another device",
-            )
+            what = f"a udev rule takes the card from its driver: {rule.takes_device}"
+            hint = "remove the rule, or make it match another device"
+            yield SAY.fault(what, Evidence(rule.path), hint=hint)
     if subject.root.is_file(UDEVADM):
         done = subject.run([UDEVADM, "verify", "--no-summary", "--no-style"])
         unread = "whether udev accepts its rules"
@@ -198,7 +195,6 @@ def makes_nodes(root: Root, line: str) -> bool:
 
 
 def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Iterator[Finding]:
-    """Findings about an account: it exists and is in the group of each device."""
     if user not in accounts.users:
         what = f"the account {user}, which must use the accelerator, does not exist"
         hint = "declare it (overlay key users:), or remove it from the overlay's proof:"
@@ -271,7 +267,6 @@ class SysfsWrite:
 
 
 def prove_writes(subject: Subject) -> Iterator[Finding]:
-    """Faults of writes that unbind a driver; warnings of writes that slow down a card."""
     drivers = {plain(module) for chip in subject.chips for module in chip.modules}
     for write in (*writes_of_tmpfiles(subject), *writes_of_rules(subject)):
         found = UNBIND.search(write.path)

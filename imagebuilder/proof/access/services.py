@@ -54,7 +54,6 @@ KNOWN = {
 
 
 def prove_services(subject: Subject, devices: Sequence[Device]) -> Iterator[Finding]:
-    """Findings about the declared services and the `devices` of the profile."""
     for service in subject.expectations.services:
         unit = find_unit(subject.root, service.unit)
         if unit is None:
@@ -79,7 +78,6 @@ def missing(root: Root, service: Service) -> Finding:
 
 
 def prove_programs(root: Root, unit: Unit) -> Iterator[Finding]:
-    """Findings about the programs that the unit starts: they exist and are executable."""
     if not unit.every("ExecStart"):
         what = f"{unit.name} starts nothing: it has no ExecStart="
         yield SAY.fault(
@@ -96,7 +94,6 @@ def prove_programs(root: Root, unit: Unit) -> Iterator[Finding]:
 
 
 def prove_arguments(service: Service, unit: Unit) -> Iterator[Finding]:
-    """Faults of arguments that the service must not have."""
     for refused in service.refuses:
         for line in unit.every("ExecStart"):
             if refused.argument in line.split():
@@ -134,7 +131,6 @@ def prove_memlock(root: Root, service: Service, unit: Unit) -> Iterator[Finding]
 
 
 def prove_use(subject: Subject, unit: Unit, needed: Sequence[Device]) -> Iterator[Finding]:
-    """Findings about the devices that a service needs: it may open each."""
     accounts, dynamic = subject.accounts, unit.true("DynamicUser")
     # systemd.exec(5): the name of a dynamic user is made from that of the unit.
     user = unit.last("User", unit.name.partition(".")[0] if dynamic else "root")

@@ -19,7 +19,7 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.clusters.kubernetes import k3s_file, k3s_settings
 from imagebuilder.proof.reading.addresses import parse_address, read_hosts
-from imagebuilder.proof.reading.config import read_toml
+from imagebuilder.proof.reading.config import list_at, read_toml, value_at
 from imagebuilder.proof.reading.containers import (
     CNI,
     CONTAINERD,
@@ -29,7 +29,6 @@ from imagebuilder.proof.reading.containers import (
     has_no_cri,
     read_daemon,
     read_networks,
-    value_at,
 )
 from imagebuilder.proof.reading.mounts import NFS, find_mounts, mount_of
 from imagebuilder.proof.reading.nodes import find_family
@@ -90,7 +89,6 @@ class ContainerStorage:
 
 
 def prove_storage(subject: Subject) -> Iterator[Finding]:
-    """Faults of engines that cannot unpack an image where they keep it."""
     mounts = find_mounts(subject)
     for storage in find_storage(subject):
         if storage.driver not in OVERLAYS:
@@ -209,9 +207,7 @@ def bridge_of_docker(service: SiteService, settings: Mapping[str, Any]) -> Itera
     """The network of docker0, unless another program makes the bridge or there is none."""
     bridge = service.option("--bridge", "-b") or settings.get("bridge")
     told = service.option("--bip") or settings.get("bip")
-    pools = settings.get("default-address-pools")
-    first = pools[0] if isinstance(pools, list) and pools else None
-    base = first.get("base") if isinstance(first, dict) else None
+    base = value_at(next(iter(list_at(settings, "default-address-pools")), None), "base")
     pool_option = service.option("--default-address-pool") or ""
     base = base or next(iter(re.findall(r"base=([\d./]+)", pool_option)), None)
     if bridge:
@@ -346,8 +342,8 @@ def read_defaults(root: Root) -> PodmanDefaults:
     found = PodmanDefaults()
     for path in root.glob(*CONF):
         settings = read_toml(root, path).values
-        listed = [value_at(settings, "containers", key) for key in ("devices", "annotations")]
-        devices, annotations = (tuple(map(str, e)) if isinstance(e, list) else () for e in listed)
+        keys = ("devices", "annotations")
+        devices, annotations = (tuple(map(str, list_at(settings, "containers", k))) for k in keys)
         runtime = value_at(settings, "engine", "runtime")
         found = PodmanDefaults(
             devices or found.devices, annotations or found.annotations,

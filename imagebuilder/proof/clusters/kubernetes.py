@@ -13,7 +13,7 @@ from typing import Any
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading.addresses import is_loopback
-from imagebuilder.proof.reading.config import SettingsFile, read_toml, read_yaml
+from imagebuilder.proof.reading.config import SettingsFile, read_toml, read_yaml, value_at
 from imagebuilder.proof.reading.containers import (
     CNI,
     CONTAINERD,
@@ -21,7 +21,6 @@ from imagebuilder.proof.reading.containers import (
     CRIO,
     OLD_NAMES,
     read_networks,
-    value_at,
 )
 from imagebuilder.proof.reading.mounts import FSTAB, find_mounts, mount_of
 from imagebuilder.proof.reading.parameters import name_of, read_sysctl
@@ -88,7 +87,6 @@ def prove_swap(
 
 
 def find_swap(subject: Subject) -> Evidence | None:
-    """What turns swap on at boot."""
     root = subject.root
     for mount in find_mounts(subject):
         if mount.path == FSTAB and mount.kind == "swap" and "noauto" not in mount.options:

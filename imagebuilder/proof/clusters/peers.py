@@ -36,7 +36,6 @@ ROOTLESS = ("apptainer", "singularity", "enroot", "podman", "ch-run")
 SETUID = "/usr/libexec/{}/bin/starter-suid"
 # In the names of cards and machines that have an NVSwitch (NVIDIA's Fabric Manager guide).
 FABRIC = re.compile(r"\b(SXM\d?|HGX|DGX|NVL\d*|NVSwitch|G[BH]\d{3})\b", re.IGNORECASE)
-NVIDIA = "10de:"
 CONDITION = re.compile(r"^[ \t]*(Condition|Assert|ExecCondition)\w*=", re.MULTILINE)
 # Of vLLM and of SGLang.
 SHARES = ("--gpu-memory-utilization", "--gpu_memory_utilization", "--mem-fraction-static",
@@ -100,7 +99,6 @@ def prove_clocks(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_managers(subject: Subject) -> Iterator[Finding]:
-    """A warning about NetworkManager beside networkd, which sets up the boot NIC."""
     networkd = any("systemd-networkd" in name for name in subject.startup.jobs)
     texts = map(subject.root.text, subject.root.glob(*MANAGED))
     if networkd and not any(map(UNMANAGED.search, texts)):
@@ -128,7 +126,7 @@ def prove_namespaces(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_fabric(subject: Subject) -> Iterator[Finding]:
-    cards = [h.name for h in subject.hardware if h.pci.lower().startswith(NVIDIA)]
+    cards = [h.name for h in subject.hardware if h.pci.lower().startswith("10de:")]
     for service in services_of(subject, "nv-fabricmanager"):
         texts = map(subject.root.text, service.unit.paths)
         if cards and not any(map(FABRIC.search, cards)) and not any(map(CONDITION.search, texts)):
@@ -234,7 +232,6 @@ DETACHING = (
 
 
 def prove_detached(subject: Subject) -> Iterator[Finding]:
-    """Faults of services that end as soon as they have started."""
     for service in site_services(subject):
         unit = service.unit
         if unit.last("Type", "simple") not in FOREGROUND or unit.last("RemainAfterExit") == "yes":

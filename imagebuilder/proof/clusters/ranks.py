@@ -151,7 +151,6 @@ def prove_netlink(root: Root, service: SiteService) -> Iterator[Finding]:
 
 
 def prove_cards(service: SiteService) -> Iterator[Finding]:
-    """A warning about a number of cards that not every node may have."""
     together = spans(service) or service.option(*BACKENDS) == "ray"
     told = service.option(*CARDS_OF_EACH, *(() if together else CARDS_OF_ALL)) or ""
     if told.isdecimal() and whole(told) > 1:
@@ -214,7 +213,6 @@ def components_of(subject: Subject) -> dict[str, frozenset[str]]:
 
 
 def prove_components(subject: Subject, known: Environment, version: str) -> Iterator[Finding]:
-    """Warnings of parameters in a file, or of variables."""
     for name, variable in known.items():
         yield from prove_list(
             subject, name.removeprefix(PREFIX), variable.value, variable.evidence(name), version

@@ -12,7 +12,7 @@ from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading.config import is_true
 from imagebuilder.proof.reading.nodes import NPU, find_family
 from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.parameters import kernel_words, requested
+from imagebuilder.proof.reading.parameters import requested
 from imagebuilder.proof.reading.scripts import SiteService, services_of
 from imagebuilder.proof.reading.systemd import said_in
 from imagebuilder.proof.reading.units import default_memlock
@@ -43,7 +43,6 @@ LEAST_MIB = 2048
 CONSTRAINS = re.compile(r"^[ \t]*(Constrain(?:Cores|Devices|RAMSpace|SwapSpace))[ \t]*=[ \t]*yes\b",
                         re.MULTILINE | re.IGNORECASE)  # fmt: skip
 CONSTRAINER = "task/cgroup"
-PAM = "/etc/pam.d/slurm"
 # What slurmd runs; a prolog or an epilog that fails drains its node.
 JOB_PROGRAMS = ("prolog", "epilog", "taskprolog", "taskepilog", "healthcheckprogram")
 RDMA = re.compile(r"ib_uverbs|rdma_ucm|\w+_ib|irdma|bnxt_re|hns_roce\w*")
@@ -98,8 +97,7 @@ def prove_plugins(root: Root, daemon: SiteService) -> Iterator[Finding]:
 
 
 def prove_hierarchy(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
-    """A fault of settings for control groups of version 1 (cgroup.conf(5))."""
-    words = kernel_words(subject.cmdline)
+    words = subject.words
     if any(word.key == UNIFIED and not word.on for word in words):
         return
     path, settings = read_slurm(subject.root, "cgroup.conf")
@@ -138,7 +136,7 @@ def prove_locked(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
     """
     limit = daemon.unit.last("LimitMEMLOCK") or default_memlock(subject.root) or MEMLOCK
     settings = read_slurm(subject.root, "slurm.conf")[1]
-    has_pam = is_true(settings.get("usepam", "")) and subject.root.is_file(PAM)
+    has_pam = is_true(settings.get("usepam", "")) and subject.root.is_file("/etc/pam.d/slurm")
     if has_pam or not limit.isdecimal() or whole(limit) >= 1 << 40:
         return
     for why, loads in [*locking(subject)][:1]:
@@ -186,7 +184,6 @@ def prove_memory(root: Root, daemon: SiteService) -> Iterator[Finding]:
 
 
 def prove_cards(root: Root, daemon: SiteService) -> Iterator[Finding]:
-    """A warning about cards that not every node has (gres.conf(5))."""
     path, _ = read_slurm(root, "gres.conf")
     for line in root.text(path).splitlines():
         for found in SETTING.finditer(line.partition("#")[0]):

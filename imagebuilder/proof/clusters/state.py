@@ -33,7 +33,6 @@ DISK = re.compile(
 )
 LIST_ON = re.compile(r"^[ \t]*use_devicesfile[ \t]*=[ \t]*(?P<value>[01])", re.MULTILINE)
 LIST_NAME = re.compile(r"^[ \t]*devicesfile[ \t]*=[ \t]*\"(?P<name>[^\"]*)\"", re.MULTILINE)
-DEFAULT = "system.devices"
 # lvm.conf(5), global_filter: accepts one disk by its serial number, and refuses all others.
 FILTER = re.compile(r"^[ \t]*(global_)?filter[ \t]*=[ \t]*\[(?P<rules>[^\]]*)\]", re.MULTILINE)
 ACCEPTS = re.compile(r"\"a[|/!#](?P<path>[^\"]*)")
@@ -169,7 +168,7 @@ def prove_disks(subject: Subject) -> Iterator[Finding]:
     text = "".join(f"{root.text(path)}\n" for path in CONFIG)
     is_on = LIST_ON.search(text)
     named = LIST_NAME.search(text)
-    path = LISTS.replace("*", named["name"] if named else DEFAULT)
+    path = LISTS.replace("*", named["name"] if named else "system.devices")
     disks = list(DISK.finditer(root.text(path)))
     if disks and not (is_on and is_on["value"] == "0") and stays(subject, path):
         first = disks[0]

@@ -48,7 +48,6 @@ from imagebuilder.offload import (
 from imagebuilder.proof.reading.code import CodeObject, Form
 from imagebuilder.root import Root
 
-RELOCATIONS = ".rela.dyn"
 PROGRAM = struct.Struct("<IIQQQQQQ")
 EXECUTE = 1  # PF_X
 HOLE = bytes(1 << 16)
@@ -57,7 +56,6 @@ PREFIX = 1 << 20
 # Suffixes of files that contain only code.
 KERNELS = (".co", ".hsaco")
 BEGINS = b"TensileLibrary_"
-LAZY = "TensileLibrary_lazy_"
 # A string of MessagePack: its length is in the byte before, or in the lower bits of it.
 STR8, FIXSTR = 0xD9, 0xA0
 
@@ -95,7 +93,7 @@ def pointers(file: Elf) -> Iterator[int]:
     if not wrappers:
         return
     addends: dict[int, int] = {}
-    for table in file.named(RELOCATIONS):
+    for table in file.named(".rela.dyn"):
         content = file.at(table.addr, table.size)
         whole = len(content) // RELOCATION.size * RELOCATION.size
         for place, info, addend in RELOCATION.iter_unpack(content[:whole]):
@@ -256,7 +254,7 @@ def find_kernels(root: Root, files: Sequence[str], target: str) -> Iterator[Kern
         whole = {f"TensileLibrary_{target}.dat", "TensileLibrary.dat"} & names
         if whole or not any(name.startswith(BEGINS.decode()) for name in names):
             continue
-        index = f"{LAZY}{target}.dat"
+        index = f"TensileLibrary_lazy_{target}.dat"
         named = tuple(names_in(root.read(f"{folder}/{index}") or b""))
         missing = [] if index in names else [index]
         missing += [what for one in named if (what := lacks(one, names, target))]

@@ -17,7 +17,6 @@ import zstandard
 from imagebuilder.elf import INTELGT, Elf
 from imagebuilder.proof.reading.code import CodeObject, Form
 
-PREFIX = "__CLANG_OFFLOAD_BUNDLE__sycl-spir64"
 SPIRV = (b"\x03\x02\x23\x07", b"\x07\x23\x02\x03")
 ZSTD = b"\x28\xb5\x2f\xfd"
 ARCHIVE = b"!<arch>\n"
@@ -51,7 +50,7 @@ def read_level_zero(file: Elf) -> list[CodeObject]:
         return [CodeObject("an Intel GPU", Form.NATIVE, len(file.data), "")]
     found: list[CodeObject] = []
     for section in file.sections:
-        if section.name.startswith(PREFIX):
+        if section.name.startswith("__CLANG_OFFLOAD_BUNDLE__sycl-spir64"):
             for number, (_, offset, size) in enumerate(file.pieces(section)):
                 content = bytes(file.data[offset : offset + size])
                 found += read_module(content, section.name, number)

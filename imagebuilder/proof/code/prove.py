@@ -93,7 +93,6 @@ def maker_of(target: str) -> Maker:
 
 
 def prove_expected(root: Root, code: FileFacts[CodeFile], expected: Code) -> Iterator[Finding]:
-    """One entry of an overlay's `code:`."""
     maker = maker_of(expected.target)
     contents: dict[str, CodeFile] = {}
     read = partial(read_content, root, target=expected.target, maker=maker)
@@ -143,7 +142,6 @@ def read_content(root: Root, path: str, *, target: str, maker: Maker) -> CodeFil
 
 
 def no_file(root: Root, glob: str, target: str, maker: Maker) -> Finding:
-    """The fault of missing files, with the targets of other files in the folder."""
     folder = posixpath.dirname(glob)
     others = {
         name
@@ -152,27 +150,21 @@ def no_file(root: Root, glob: str, target: str, maker: Maker) -> Finding:
         for name in TARGET.findall(file)
     }
     if others:
-        return SAY.fault(
-            f"no code for {target}: {folder} has kernels for {' '.join(in_order(others))}",
-            Evidence(glob, said=" ".join(in_order(others))),
-            hint=maker.elsewhere,
-        )
+        what = f"no code for {target}: {folder} has kernels for {' '.join(in_order(others))}"
+        hint = maker.elsewhere
+        return SAY.fault(what, Evidence(glob, said=" ".join(in_order(others))), hint=hint)
     what = f"no code for {target}: no file matches {glob}"
     hint = "install the package that has it, or exclude it from `prune:` and `slim:`"
     return SAY.fault(what, Evidence(glob, said="matches no file"), hint=hint)
 
 
 def no_code(glob: str, target: str, maker: Maker) -> Finding:
-    """The fault of files without code for any GPU of this vendor."""
-    return SAY.fault(
-        f"no code for {target}: nothing in {glob} carries a {maker.code}",
-        Evidence(glob, said=f"no {maker.code}"),
-        hint="it was built for the processor, or its code was removed: " + maker.elsewhere,
-    )
+    what = f"no code for {target}: nothing in {glob} carries a {maker.code}"
+    hint = "it was built for the processor, or its code was removed: " + maker.elsewhere
+    return SAY.fault(what, Evidence(glob, said=f"no {maker.code}"), hint=hint)
 
 
 def prove_library(content: CodeFile, expected: Code, maker: Maker) -> Finding:
-    """The finding about a library or program: all its code is in one file."""
     target, name = expected.target, content.name
     served = [(o, form) for o in content.objects if (form := maker.serves(o, target))]
     broken = [o for o, _ in served if o.problem] + [o for o in content.objects if not o.target]
@@ -213,7 +205,6 @@ def amount(native: list[CodeObject], content: CodeFile, maker: Maker) -> str:
 def forward_only(
     content: CodeFile, expected: Code, maker: Maker, evidence: tuple[Evidence, ...]
 ) -> Finding:
-    """The finding about a file that only has code for the driver to compile."""
     what = f"{maker.forward} only: {content.name} has no native code for {expected.target}"
     if expected.accept != "forward":
         return SAY.fault(what, *evidence, hint=maker.elsewhere)
@@ -293,8 +284,5 @@ def prove_compiler(
         yield SAY.fact(said, Evidence(found[0]))
         return
     name = posixpath.basename(maker.compilers[0]).removesuffix(".*")
-    yield SAY.fault(
-        f"{maker.forward} cannot be compiled for {target}: no {name}",
-        Evidence(maker.compilers[0], said="matches no file"),
-        hint=maker.install,
-    )
+    what = f"{maker.forward} cannot be compiled for {target}: no {name}"
+    yield SAY.fault(what, Evidence(maker.compilers[0], said="matches no file"), hint=maker.install)

@@ -48,7 +48,6 @@ def prove_fallback(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_engine(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
-    """Findings about what the engine can use, and what its service does without the device."""
     kind = find_engine(subject.engines, engine.engine)
     able = [*prove_plugins(subject, engine, kind), *prove_platform(subject, engine, kind)]
     yield from able
@@ -146,7 +145,6 @@ def prove_folder(subject: Subject, kind: EngineKind) -> Iterator[Finding]:
 
 
 def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[Finding]:
-    """Faults only."""
     globs = kind.files_of(backend)
     found = subject.root.glob(*globs)
     if not found:
@@ -172,7 +170,6 @@ def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[F
 
 
 def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iterator[Finding]:
-    """The engine runs, and lists no device if there is none."""
     program = devices.command[0]
     done = subject.run(devices.command)
     if done.late or done.status == CUT_OFF:
@@ -181,11 +178,9 @@ def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iter
     elif done.status:
         last = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.status}"]
         command = " ".join((posixpath.basename(program), *devices.command[1:]))
-        yield SAY.fault(
-            f"{posixpath.basename(program)} does not run: {last[-1]}",
-            Evidence(program, said=f"exit status {done.status}"),
-            hint=f"imagebuilder shell PROFILE -c '{command}' shows it",
-        )
+        what = f"{posixpath.basename(program)} does not run: {last[-1]}"
+        hint = f"imagebuilder shell PROFILE -c '{command}' shows it"
+        yield SAY.fault(what, Evidence(program, said=f"exit status {done.status}"), hint=hint)
     if done.status:
         return
     for match in DEVICE.finditer(done.stdout + done.stderr):

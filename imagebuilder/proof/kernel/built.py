@@ -23,6 +23,7 @@ import zstandard
 from imagebuilder.elf import Elf, find_elf, read_elf, text_at
 from imagebuilder.families.shipped import checksums_of
 from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.reading.config import kernel_words
 from imagebuilder.proof.reading.modules import (
     SIGNED,
     THREADS,
@@ -32,7 +33,6 @@ from imagebuilder.proof.reading.modules import (
     plain,
     unpack,
 )
-from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
@@ -44,10 +44,8 @@ SAMPLE = 8
 # Files per task of a thread.
 PART = 128
 AT_DEPMOD = "run depmod for this kernel after modules are added or removed"
-KMOD = "/usr/bin/kmod"
 # elf(5): Elf64_Sym, and the section of a symbol that another file defines.
 SYMBOL, UNDEFINED = struct.Struct("<IBBHQQ"), 0
-EXPORTS = "__ksymtab_strings"
 # prove_built() reports these.
 UNREADABLE = (lzma.LZMAError, zstandard.ZstdError, zlib.error, ValueError)
 # dkms(8): NAME/VERSION has `source`, a folder per kernel that it is built for, and `build` during a
@@ -88,7 +86,6 @@ def prove_built(kernel: Kernel, needed: Iterable[str], shipped: Set[str]) -> Ite
 
 
 def wrong_release(release: str, other: str, modules: list[Module]) -> Finding:
-    """The fault of modules built for another kernel, or without a vermagic."""
     names = some(module.path for module in modules)
     whose = f"built for the kernel {other}" if other else "without a vermagic"
     what = f"{format_count(len(modules), 'module')} {whose}, but the image boots {release}: {names}"
@@ -175,7 +172,7 @@ def prove_content(
     """Faults only; prove_built() reports unreadable files."""
     with ThreadPoolExecutor(THREADS) as pool:
         read = [c for c in pool.map(lambda p: read_content(kernel.root, p), needed) if c]
-    expected = machine_of(kernel.root, KMOD)
+    expected = machine_of(kernel.root, "/usr/bin/kmod")
     wrong = [content for content in read if expected and content.machine != expected]
     for content in wrong:
         yield SAY.fault(
@@ -193,7 +190,6 @@ def prove_content(
 
 
 def prove_symbols(kernel: Kernel, read: Mapping[str, ModuleContent]) -> Iterator[Finding]:
-    """Faults of symbols that another module should export but does not."""
     owners: dict[str, str] = {}
     for line in kernel.lines("modules.symbols"):
         words = line.split()
@@ -222,7 +218,7 @@ def read_content(root: Root, path: str) -> ModuleContent | None:
         return None
     if elf is None:
         return None
-    needs, listed = undefined_symbols(elf), elf.find(EXPORTS)
+    needs, listed = undefined_symbols(elf), elf.find("__ksymtab_strings")
     exports = bytes(elf.content(listed)).split(b"\0") if listed else []
     names = frozenset(name.decode(errors="replace") for name in exports)
     return ModuleContent(path, elf.header.machine, needs, names, unpacked.endswith(SIGNED))
@@ -236,7 +232,6 @@ def machine_of(root: Root, path: str) -> int:
 
 
 def undefined_symbols(elf: Elf) -> frozenset[str]:
-    """The symbols that another file must define."""
     table, strings = elf.find(".symtab"), elf.find(".strtab")
     if table is None or strings is None:
         return frozenset()

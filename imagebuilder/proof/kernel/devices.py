@@ -12,13 +12,9 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.process import Completed
+from imagebuilder.proof.reading.config import CMDLINE
 from imagebuilder.proof.reading.modules import Kernel, matches_alias, module_name, plain
-from imagebuilder.proof.reading.parameters import (
-    CMDLINE,
-    ModuleSettings,
-    config_lines,
-    read_settings,
-)
+from imagebuilder.proof.reading.parameters import ModuleSettings, config_lines, read_settings
 from imagebuilder.proof.say import Say, prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.agreement import numbers
@@ -35,7 +31,6 @@ KMS = frozenset({"amdgpu", "i915", "xe", "nouveau", "radeon"})
 BUILT = frozenset(("updates", "extra"))
 UNBLOCK = "remove that line, or remove the device from hardware: if the image is not for it"
 MODPROBE = ("/usr/sbin/modprobe", "/usr/bin/modprobe")
-WIRED = "kernel/drivers/net/ethernet/"
 INSTEAD = re.compile(r"modprobe\s+.{0,400}?(?:-i|--ignore-install)\s+([\w-]+)")
 
 
@@ -159,7 +154,6 @@ def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Fin
 
 
 def prove_programs(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Finding]:
-    """Warnings about programs that some machines with a card need."""
     for path, why in chip.programs.items():
         if not drivers.kernel.root.is_file(path):
             what = f"{path}, which {chip.pci} ({device.name}) may need, is not in the image: {why}"
@@ -182,7 +176,6 @@ def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Iterator[Fin
 
 
 def prove_needed(names: Sequence[str], drivers: Drivers) -> Iterator[Finding]:
-    """Findings about modules that overlays, or the programs for a device, need by name."""
     kernel = drivers.kernel
     loadable: dict[str, str] = {}
     for name in names:
@@ -219,7 +212,7 @@ def prove_nics(drivers: Drivers) -> Iterator[Finding]:
     there, which may be meant to take their place.
     """
     kept = {**drivers.settings.blacklisted, **drivers.settings.never}
-    folder = f"{drivers.kernel.folder}/{WIRED}"
+    folder = f"{drivers.kernel.folder}/kernel/drivers/net/ethernet/"
     names = [name for name in kept if drivers.kernel.by_name.get(name, "").startswith(folder)]
     for name in names if not any("/net/" in path for path in drivers.kernel.outside) else ():
         what = f"{name}, a driver of wired NICs, is blocked: nodes with such a NIC have no network"
@@ -227,7 +220,6 @@ def prove_nics(drivers: Drivers) -> Iterator[Finding]:
 
 
 def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
-    """Faults of devices whose driver is in the image, but is not loaded by modprobe."""
     program = next((path for path in MODPROBE if subject.root.is_file(path)), None)
     if program is None:
         return

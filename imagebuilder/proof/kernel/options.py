@@ -14,7 +14,7 @@ from operator import itemgetter
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.reading.modules import Kernel, module_name
 from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.parameters import kernel_words, options_of, read_settings, requested
+from imagebuilder.proof.reading.parameters import options_of, read_settings, requested
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
@@ -34,7 +34,6 @@ OF_ALL = frozenset(("dyndbg", "async_probe"))
 LEAST_GRAPHICS = 1 << 30
 PAGE = 4096
 REMOVE = "remove that parameter or line (overlay key cmdline: or modules:)"
-BOOT_OPTIONS = "Documentation/arch/x86/x86_64/boot-options.rst of Linux"
 PARAMETERS = "Documentation/admin-guide/kernel-parameters.txt of Linux"
 SELINUX = "/etc/selinux/config"
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -130,7 +129,7 @@ WORDS: tuple[Harmful, ...] = (
     Harmful("amd_iommu", "off", "the NPU's driver needs the IOMMU", PARAMETERS, NPU),
     Harmful("iommu", "off|soft", "the NPU's driver needs the IOMMU", PARAMETERS, NPU),
     # Words of a kdump kernel among them.
-    Harmful("mce", "off", UNREPORTED, BOOT_OPTIONS),
+    Harmful("mce", "off", UNREPORTED, "Documentation/arch/x86/x86_64/boot-options.rst of Linux"),
     Harmful("nomce", ".*", UNREPORTED, "arch/x86/kernel/cpu/mce/core.c of Linux"),
     Harmful("swiotlb", "(.*,)?force", "every transfer of a card is copied through a small buffer",
             PARAMETERS),
@@ -179,7 +178,6 @@ def prove_values(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
 
 
 def prove_requested(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
-    """Warnings about modules that a site names and that are not in the image."""
     settings = read_settings(subject)
     for name, where in requested(subject) if kernel.by_name else ():
         module = settings.real(name)
@@ -222,7 +220,6 @@ def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterat
 def prove_option(
     chips: Sequence[Chip], module: str, option: str, value: str, where: Evidence
 ) -> Iterator[Finding]:
-    """Faults and warnings about one option of one module."""
     drivers = {name for chip in chips for name in chip.modules}
     for driver, row in OPTIONS:
         is_named = (driver, row.key) == (module, option)
@@ -254,9 +251,8 @@ def takes(value: str, chip: Chip) -> bool:
 
 
 def prove_words(subject: Subject) -> Iterator[Finding]:
-    """Faults and warnings."""
     drivers = {name for chip in subject.chips for name in chip.modules}
-    for word in kernel_words(subject.cmdline):
+    for word in subject.words:
         for row in WORDS:
             applies = not row.modules or row.modules & drivers
             if row.key == word.key and applies and re.fullmatch(row.value, word.value):
@@ -275,7 +271,7 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
 
 def prove_interface(subject: Subject) -> Iterator[Finding]:
     """Faults of words for a NIC by a name that udev replaces before it is asked for (eth0)."""
-    words = list(kernel_words(subject.cmdline))
+    words = subject.words
     if any(word.key == "net.ifnames" and word.value == "0" for word in words):
         return
     named = {word.value.partition(":")[0] for word in words if word.key == "ifname"}
@@ -292,7 +288,7 @@ def prove_governor(subject: Subject) -> Iterator[Finding]:
     """A warning of processors that keep their lowest clock: powersave means that to every driver
     but amd_pstate and intel_pstate when they are active (admin-guide/pm/cpufreq.rst).
     """
-    words = {word.key: word for word in kernel_words(subject.cmdline)}
+    words = {word.key: word for word in subject.words}
     governor = words.get("cpufreq.default_governor")
     if governor is None or governor.value != "powersave":
         return
@@ -307,7 +303,7 @@ def prove_governor(subject: Subject) -> Iterator[Finding]:
 
 def prove_policy(subject: Subject) -> Iterator[Finding]:
     """A fault if SELinux is enforced and has no policy: systemd stops (mac_selinux_setup())."""
-    words = {word.key: word for word in kernel_words(subject.cmdline)}
+    words = {word.key: word for word in subject.words}
     values = {key: word.value for key, word in words.items()}
     lsm = f"{values.get('security', '')},{values.get('lsm', '')}".split(",")
     is_on = values.get("selinux") != "0" and (values.get("selinux") == "1" or "selinux" in lsm)
@@ -328,7 +324,7 @@ def prove_memory(subject: Subject) -> Iterator[Finding]:
         if (module, option) == (driver, key) and value.isdecimal()
     ]
     most, promise, promised_in = max(promised, default=(0, "", Evidence("")), key=itemgetter(0))
-    for word in kernel_words(subject.cmdline):
+    for word in subject.words:
         size = size_of(word.value) if word.key == "mem" else 0
         shown = f"{word.text} on the command line"
         if 0 < size < LEAST_MEMORY:

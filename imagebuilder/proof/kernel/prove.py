@@ -57,7 +57,6 @@ def prove_kernel(subject: Subject) -> Iterator[Finding]:
 
 
 def one_kernel(subject: Subject) -> Iterator[Finding]:
-    """Findings about the kernels in the image: only the one that nodes boot."""
     root, release = subject.root, subject.kernel
     # Removing a kernel's package leaves folders in which other packages had files.
     folders = [name for name in root.names(FOLDER) if root.names(f"{FOLDER}/{name}")]

@@ -154,7 +154,6 @@ def missing(
 
 
 def prove_machines(files: Files, declared: Iterable[str]) -> Iterator[Finding]:
-    """Programs and libraries for other processors than the image's."""
     foreign = {path: n for path, n in files.foreign.items() if n.machine not in DEVICES}
     if any(files.root.is_file(path) for path in LOADER_32):
         foreign = {path: n for path, n in foreign.items() if n.bits == 64}

@@ -58,7 +58,6 @@ PACKAGES = re.compile(r"nvidia-cuda-runtime(?:-cu\d+)?")
 RUNTIMES = frozenset(("libamdhip64", "libhsa-runtime64", "libcudart", "librocblas", "libcublas"))
 # XRT's own interface between these changes with every release.
 XRT = re.compile(r"libxrt_\w+\.so\.(\d+\.\d+)\.\d+")
-FOLDER = "/usr/lib/firmware"
 # Magic, version of the header, and three numbers.
 HEADER = struct.Struct("<5I")
 
@@ -160,7 +159,6 @@ def modules_of(reader: ModuleReader, kernel: str) -> Iterator[Module]:
 
 
 def no_driver(wanted: tuple[str, ...]) -> Finding:
-    """The fault of software for CUDA without a driver."""
     what = f"no NVIDIA driver: CUDA {' '.join(wanted)} needs libcuda.so.1"
     where = Evidence("/usr/lib/x86_64-linux-gnu/libcuda.so.*", said="matches no file")
     hint = "add the overlay that has the driver (nvidia-cuda-12.8), or a variant without CUDA"
@@ -170,7 +168,6 @@ def no_driver(wanted: tuple[str, ...]) -> Finding:
 def prove_blackwell(
     target: int, version: str, modules: list[Module], evidence: tuple[Evidence, ...]
 ) -> Iterator[Finding]:
-    """Faults of a driver that does not support cards of the Blackwell generation."""
     if target < BLACKWELL:
         return
     if parse(version) < parse(BLACKWELL_BRANCH):
@@ -188,7 +185,6 @@ def prove_blackwell(
 def prove_before_turing(
     target: int, version: str, modules: list[Module], evidence: tuple[Evidence, ...]
 ) -> Iterator[Finding]:
-    """Faults of a driver that does not support cards without a GSP."""
     if target >= TURING:
         return
     if parse(version)[0] > LAST_BEFORE_TURING:
@@ -246,7 +242,6 @@ def newest_before(cuda: str) -> str:
 
 
 def prove_runtimes(closure: Closure, declared: Mapping[str, str]) -> Iterator[Finding]:
-    """Warnings of two versions of a runtime in one process."""
     told: set[tuple[str, ...]] = set()
     for path, why in declared.items():
         versions: dict[str, dict[str, str]] = {}
@@ -265,7 +260,6 @@ def prove_runtimes(closure: Closure, declared: Mapping[str, str]) -> Iterator[Fi
 
 
 def prove_releases(closure: Closure) -> Iterator[Finding]:
-    """A warning of libraries of XRT of several releases."""
     found: dict[str, str] = {}
     for path in closure.files.native:
         if match := XRT.fullmatch(posixpath.basename(path)):
@@ -359,7 +353,7 @@ def prove_library(
 def prove_firmware(
     subject: Subject, release: DriverRelease, others: dict[str, str]
 ) -> Iterator[Finding]:
-    place = f"{FOLDER}/{release.firmware}"
+    place = f"/usr/lib/firmware/{release.firmware}"
     content = subject.root.read(place) if release.firmware else None
     if not content or not others or len(content) < HEADER.size:
         return

@@ -156,7 +156,6 @@ def prove_present(subject: Subject, reported: Sequence[str]) -> Iterator[Finding
 
 
 def prove_programs(subject: Subject) -> Iterator[Finding]:
-    """The programs that overlays declare can be run."""
     for path in subject.expectations.programs:
         if why := cannot_run(subject.root, path):
             what = f"an overlay declares the program {path}, {why}"

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.accounts import GROUP, PASSWD, SHADOW, rows
-from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.reading.udev import UdevRule, facts_of, read_rules
 from imagebuilder.proof.reading.units import FOLDERS
 from imagebuilder.proof.subject import Subject
@@ -38,7 +37,6 @@ BELIEVED = frozenset(
      "/etc/nsswitch.conf", "/etc/hosts", "/etc/resolv.conf", "/etc/rc.local", "/etc/doas.conf")
 )  # fmt: skip
 HIDDEN = ("/etc/shadow", "/etc/gshadow")
-SHADOW_GROUP = "shadow"
 # The subsystem of a device, a name that the kernel gives it, and what reading it exposes.
 DEVICES = (
     ("block", "sda", "disks"),
@@ -90,7 +88,7 @@ def find_files(
             yield Privilege(Opening.CAPABILITIES, path, path, gains)
         if kind != stat.S_IFLNK and (path in BELIEVED | run or f"{path}/".startswith(TRUSTED)):
             yield from find_writers(path, info, groups)
-        is_shadows = info.st_gid == 0 or groups.get(info.st_gid) == SHADOW_GROUP
+        is_shadows = info.st_gid == 0 or groups.get(info.st_gid) == "shadow"
         if path in HIDDEN and (mode & 0o007 or (mode & 0o040 and not is_shadows)):
             gains = f"users other than root can read password hashes in {path} (mode {mode:04o})"
             yield Privilege(Opening.NEVER, path, path, gains)
@@ -189,7 +187,7 @@ def find_consoles(subject: Subject) -> Iterator[Privilege]:
     for link in wanted(subject, DEBUG):
         gains = f"{DEBUG} is a root shell on tty9 without a password"
         yield Privilege(Opening.CONSOLES, link, link, gains)
-    for word in kernel_words(subject.cmdline):
+    for word in subject.words:
         if word.key in WORDS and word.on:
             gains = f"the kernel's command line has {word.text}: a root shell without a password"
             yield Privilege(Opening.NEVER, word.text, "kernel command line", gains)
@@ -217,6 +215,5 @@ def wanted(subject: Subject, unit: str) -> Iterator[str]:
 
 
 def line_at(text: str, pattern: re.Pattern[str]) -> int:
-    """The number of the first line that matches."""
     found = pattern.search(text)
     return text[: found.end()].count("\n") + 1 if found else 0

@@ -32,7 +32,6 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 from imagebuilder.ui import format_count
 
-PRELOAD = "/etc/ld.so.preload"
 MOST_PATHS = 50
 ROOT = ("", "root", "0")
 # Tables with many authors: the origin of the file does not tell that of a line.
@@ -110,7 +109,7 @@ def programs_of(subject: Subject) -> frozenset[str]:
 
 def preloaded(root: Root) -> frozenset[str]:
     """The libraries that every program loads (ld.so(8))."""
-    return frozenset(root.text(PRELOAD).replace(":", " ").split())
+    return frozenset(root.text("/etc/ld.so.preload").replace(":", " ").split())
 
 
 def with_parents(paths: Iterable[str]) -> frozenset[str]:

@@ -16,7 +16,6 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
 SUDO = ("/usr/bin/sudo", "/usr/bin/sudo-rs")
-MAIN = "/etc/sudoers"
 INCLUDE = re.compile(r"[@#]include(dir)?\s+(\S+)")
 ALIAS = re.compile(r"User_Alias\s+(.+)")
 OTHER_ALIAS = re.compile(r"(Runas|Host|Cmnd|Cmd)_Alias\s")
@@ -202,7 +201,7 @@ def read_sudoers(root: Root) -> Iterator[SudoersLine]:
         return [f"{place}/{name}" for name in names] if match[1] else [place]
 
     for line in read_including(
-        MAIN, lambda path: joined_lines(root, path, comments=True), included
+        "/etc/sudoers", lambda path: joined_lines(root, path, comments=True), included
     ):
         if not re.match(r"#(?!\d)", line.text):
             yield SudoersLine(line.path, line.number, re.sub(r"\s#.*$", "", line.text).strip())

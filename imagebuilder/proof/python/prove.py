@@ -93,15 +93,12 @@ def prove_locked(
 def prove_distributions(
     path: str, present: Mapping[str, Distribution], locked: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Faults only."""
     for name, version in locked.items():
         found = present.get(name)
         if found is None:
-            yield SAY.fault(
-                f"{name} {version} is locked, but is not installed in {path}",
-                Evidence(path, said=f"no {name}-{version}.dist-info"),
-                hint=REBUILD,
-            )
+            what = f"{name} {version} is locked, but is not installed in {path}"
+            hint = REBUILD
+            yield SAY.fault(what, Evidence(path, said=f"no {name}-{version}.dist-info"), hint=hint)
         elif not same_version(found.version, version):
             yield SAY.fault(
                 f"{name} is installed as {found.version}, but locked as {version}",
@@ -142,7 +139,6 @@ def prove_unlocked(
 
 
 def same_version(one: str, other: str) -> bool:
-    """Whether two versions are equal (PEP 440)."""
     try:
         return Version(one) == Version(other)
     except InvalidVersion:
@@ -150,7 +146,6 @@ def same_version(one: str, other: str) -> bool:
 
 
 def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[Finding]:
-    """The modules import, and torch is built for the profile's accelerator."""
     if said.failure:
         what = f"the Python of {works.path} does not run: {said.failure}"
         hint = f"run imagebuilder shell PROFILE -c '{works.path}/bin/python -V' to see it"
@@ -165,10 +160,8 @@ def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[
                 hint=import_hint(module.error),
             )
         else:
-            yield SAY.fact(
-                f"{name} {module.version} imports with Python {said.python}".replace("  ", " "),
-                Evidence(f"{site}/{name.replace('.', '/')}"),
-            )
+            what = f"{name} {module.version} imports with Python {said.python}".replace("  ", " ")
+            yield SAY.fact(what, Evidence(f"{site}/{name.replace('.', '/')}"))
     if said.torch:
         yield from prove_torch(works, f"{site}/torch", said.torch)
     elif works.platform != "cpu" and not any(m.error for m in said.modules.values()):
@@ -186,7 +179,6 @@ def import_hint(error: str) -> str:
 
 
 def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Finding]:
-    """Findings about what torch is built for, against what the profile is for."""
     made = {"cuda": torch.cuda, "rocm": torch.hip, "xpu": torch.xpu}
     kinds = [kind for kind, version in made.items() if version]
     shown = " and ".join(f"{WORDS[kind]} {made[kind]}" for kind in kinds) or WORDS["cpu"]
@@ -218,7 +210,6 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Findin
 
 
 def prove_target(works: PythonWorks, place: str, torch: Torch) -> Finding:
-    """Whether torch has code for the target, natively or as PTX."""
     flags = " ".join(torch.flags) or "nothing"
     where = Evidence(place, symbol="torch._C._cuda_getArchFlags()", said=flags)
     native = [flag for flag in torch.flags if runs_natively(flag, works.target)]

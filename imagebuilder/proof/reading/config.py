@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ TRUE = frozenset(("1", "yes", "y", "true", "t", "on"))
 FALSE = frozenset(("0", "no", "n", "false", "f", "off"))
 PARENTS = ("/etc", "/run", "/usr/local/lib", "/usr/lib")
 L = TypeVar("L")
+CMDLINE = "/proc/cmdline"
 
 MOST_LEVELS = 128  # as sudo(8) has it (MAX_SUDOERS_DEPTH)
 
@@ -35,6 +36,52 @@ def is_true(text: str) -> bool:
 
 def is_false(text: str) -> bool:
     return text.lower() in FALSE
+
+
+@dataclass(frozen=True)
+class KernelWord:
+    """A word: the text before and after `=`, "" if missing.
+
+    `key` is spelled with `_`, which the kernel and systemd treat like `-` except in sysctl.*.
+    """
+
+    text: str
+    key: str
+    value: str
+
+    @property
+    def on(self) -> bool:
+        """Whether it is true for kstrtobool() and systemd; a word without a value is."""
+        return not is_false(self.value)
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence(CMDLINE, said=self.text)
+
+
+def kernel_words(cmdline: Iterable[str]) -> Iterator[KernelWord]:
+    for text in cmdline:
+        key, _, value = text.partition("=")
+        yield KernelWord(text, key if key.startswith("sysctl.") else key.replace("-", "_"), value)
+
+
+def value_at(settings: object, *keys: str) -> object:
+    """The value below some tables of a document, None if one is not there."""
+    for key in keys:
+        settings = settings.get(key) if isinstance(settings, dict) else None
+    return settings
+
+
+def table_at(settings: object, *keys: str) -> Mapping[str, Any]:
+    """A table of a document, without entries if it is not there or something else."""
+    found = value_at(settings, *keys)
+    return found if isinstance(found, dict) else {}
+
+
+def list_at(settings: object, *keys: str) -> Sequence[Any]:
+    """A list of a document, empty if it is not there or something else."""
+    found = value_at(settings, *keys)
+    return found if isinstance(found, list) else ()
 
 
 def config_folders(name: str) -> tuple[str, ...]:
@@ -116,7 +163,6 @@ class SettingsFile:
 
     @property
     def evidence(self) -> Evidence:
-        """The place of the problem."""
         return Evidence(self.path, said=self.where)
 
 
@@ -130,7 +176,6 @@ def read_settings(path: str, value: object) -> SettingsFile:
 
 
 def read_toml(root: Root, path: str) -> SettingsFile:
-    """The settings of a file in TOML."""
     content = root.read(path)
     try:
         return SettingsFile(path, tomllib.loads((content or b"").decode("utf-8-sig")))

@@ -22,8 +22,11 @@ from imagebuilder.proof.reading.config import (
     SettingsFile,
     assignments,
     is_false,
+    list_at,
     read_settings,
     read_yaml,
+    table_at,
+    value_at,
 )
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.scripts import (
@@ -88,7 +91,6 @@ OF_ROOT = (
     "/root/.config/containers/systemd",
 )
 OF_USERS = ("/etc/containers/systemd/users", "/usr/share/containers/systemd/users")
-OF_A_USER = "/home/*/.config/containers/systemd"
 ROOTS = ("", "root", "0")
 
 
@@ -121,34 +123,18 @@ def read_networks(root: Root, folder: str) -> Iterator[CniNetwork]:
 
 def ranges_of(ipam: object) -> Iterator[str]:
     """The ranges of host-local (cni.dev, "host-local IP address management plugin")."""
-    if not isinstance(ipam, dict) or ipam.get("type") != "host-local":
+    if value_at(ipam, "type") != "host-local":
         return
-    sets = ipam.get("ranges")
-    listed = (
-        [one for each in sets if isinstance(each, list) for one in each]
-        if isinstance(sets, list)
-        else []
-    )
-    for one in (ipam, *listed):
-        subnet = one.get("subnet") if isinstance(one, dict) else None
+    for one in (ipam, *(one for each in list_at(ipam, "ranges") for one in list_at(each))):
         try:
-            yield str(ipaddress.ip_network(str(subnet), strict=False))
+            yield str(ipaddress.ip_network(str(value_at(one, "subnet")), strict=False))
         except ValueError:  # a word such as usePodCidr
             continue
 
 
-def value_at(settings: object, *keys: str) -> object:
-    """The value below some tables, None if one is not there."""
-    for key in keys:
-        settings = settings.get(key) if isinstance(settings, dict) else None
-    return settings
-
-
 def has_no_cri(settings: Mapping[str, Any]) -> bool:
     """Whether containerd is told to leave out what the kubelet asks."""
-    disabled = settings.get("disabled_plugins")
-    named = set(map(str, disabled)) if isinstance(disabled, list) else set()
-    return bool(OLD_NAMES & named)
+    return not OLD_NAMES.isdisjoint(map(str, list_at(settings, "disabled_plugins")))
 
 
 def read_daemon(subject: Subject) -> SettingsFile:
@@ -239,7 +225,6 @@ def commands_of(root: Root, words: Sequence[str]) -> Iterator[Sequence[str]]:
 def runs_of(
     root: Root, service: SiteService, words: Sequence[str], account: str, where: Evidence
 ) -> Iterator[ContainerRun]:
-    """The containers that a command line starts."""
     program = posixpath.basename(words[0]) if words else ""
     engine = COMPOSES.get(program, program)
     if engine not in ENGINES:
@@ -299,9 +284,7 @@ def compose_files(root: Root, service: SiteService, words: Sequence[str]) -> lis
 def compose_runs(
     root: Root, service: SiteService, engine: str, account: str, path: str
 ) -> Iterator[ContainerRun]:
-    """The containers of a Compose file."""
-    services = read_yaml(root, path).values.get("services")
-    for name, each in (services if isinstance(services, dict) else {}).items():
+    for name, each in table_at(read_yaml(root, path).values, "services").items():
         if isinstance(each, dict):
             options = {o: list(listed(each[key])) for key, o in COMPOSE.items() if key in each}
             if each.get("privileged") is True:
@@ -324,7 +307,6 @@ def listed(value: object) -> Iterator[str]:
 
 
 def quadlets(subject: Subject) -> Iterator[ContainerRun]:
-    """The containers of Quadlet files."""
     for folder in OF_ROOT:
         for path in (p for end in ("*", "*/*") for p in site_files(subject, f"{folder}/{end}")):
             if not path.startswith(OF_USERS):
@@ -336,7 +318,7 @@ def quadlets(subject: Subject) -> Iterator[ContainerRun]:
         for path in site_files(subject, f"{folder}/*/*"):
             number = path.split("/")[-2]
             yield from quadlet(subject, path, names.get(number, number))
-    for path in site_files(subject, f"{OF_A_USER}/*"):
+    for path in site_files(subject, "/home/*/.config/containers/systemd/*"):
         yield from quadlet(subject, path, path.split("/")[2])
 
 

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.reading.parameters import CMDLINE, kernel_words
+from imagebuilder.proof.reading.config import CMDLINE
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.systemd import LoadedUnit, read_config
 from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root
 
 MANAGER = "systemd/system.conf"
-SET = "systemd.setenv"
 REMOVE = "remove that variable where it is set"
 # Of Gloo, NCCL, RCCL, TensorPipe and UCX.
 INTERFACE = r"\w+_SOCKET_IFNAME|UCX_NET_DEVICES"
@@ -68,7 +67,7 @@ def environment_of(subject: Subject, unit: LoadedUnit) -> dict[str, Variable]:
     line, Environment=, the files.  UnsetEnvironment= removes from all of these.
     """
     found = dict(defaults(subject))
-    words = {word.key: word.value for word in kernel_words(subject.cmdline) if "=" in word.text}
+    words = {word.key: word.value for word in subject.words if "=" in word.text}
     found |= {n: Variable(words[n], CMDLINE) for n in unit.words("PassEnvironment") if n in words}
     for value in unit.every("Environment"):
         name, _, text = value.partition("=")
@@ -88,8 +87,8 @@ def defaults(subject: Subject) -> dict[str, Variable]:
         if line.key == "DefaultEnvironment":
             known = found if line.value else {}
             found = known | {n: Variable(t, line.path) for n, t in pairs_of(line.value)}
-    for word in kernel_words(subject.cmdline):
-        if word.key == SET:
+    for word in subject.words:
+        if word.key == "systemd.setenv":
             found |= {n: Variable(t, CMDLINE) for n, t in pairs_of(word.value)}
     return found
 

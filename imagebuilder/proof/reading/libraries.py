@@ -39,7 +39,6 @@ NO_ELF = frozenset(
 )  # fmt: skip
 TRIPLETS = {X86_64: "x86_64-linux-gnu", AARCH64: "aarch64-linux-gnu"}
 HWCAPS = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
-CONFIG = "/etc/ld.so.conf"
 PYTHON = ("site-packages", "dist-packages")
 VULKAN = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d")
 SETTINGS = "/etc/vulkan/loader_settings.d/vk_loader_settings.json"
@@ -187,7 +186,7 @@ def expanded(folder: str, of: str, machine: int) -> str:
     return posixpath.normpath(folder)
 
 
-def configured(root: Root, first: str = CONFIG) -> Iterator[tuple[str, str]]:
+def configured(root: Root, first: str = "/etc/ld.so.conf") -> Iterator[tuple[str, str]]:
     """The folders of an ld.so.conf(5) and of what it includes, each file once, and the line."""
 
     def lines_of(path: str) -> Iterator[tuple[str, int, list[str]]]:

@@ -166,7 +166,6 @@ class Kernel:
 
     @cached_property
     def builtin(self) -> frozenset[str]:
-        """The names of built-in modules."""
         return frozenset(module_name(line) for line in self.lines("modules.builtin"))
 
     @cached_property

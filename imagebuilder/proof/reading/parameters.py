@@ -6,49 +6,21 @@ prevents modules from being loaded: modprobe.d(5).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
-from imagebuilder.proof.reading.config import config_files, config_folders, is_false
+from imagebuilder.proof.reading.config import config_files, config_folders
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.systemd import read_config
 from imagebuilder.proof.subject import Subject, once
 
-CMDLINE = "/proc/cmdline"
 ON_CMDLINE = "sysctl."
 FOLDERS = config_folders("modprobe.d")
 LOADED = config_folders("modules-load.d")
 LOADED_BY = ("modules_load", "modules-load", "rd.modules_load", "rd.modules-load")
 # A command that runs instead of loading a module loads it only with one of these.
 LOADS = re.compile(r"\b(modprobe|insmod)\b")
-
-
-@dataclass(frozen=True)
-class KernelWord:
-    """A word: the text before and after `=`, "" if missing.
-
-    `key` is spelled with `_`, which the kernel and systemd treat like `-` except in sysctl.*.
-    """
-
-    text: str
-    key: str
-    value: str
-
-    @property
-    def on(self) -> bool:
-        """Whether it is true for kstrtobool() and systemd; a word without a value is."""
-        return not is_false(self.value)
-
-    @property
-    def evidence(self) -> Evidence:
-        return Evidence(CMDLINE, said=self.text)
-
-
-def kernel_words(cmdline: Iterable[str]) -> Iterator[KernelWord]:
-    for text in cmdline:
-        key, _, value = text.partition("=")
-        yield KernelWord(text, key if key.startswith("sysctl.") else key.replace("-", "_"), value)
 
 
 @dataclass(frozen=True)
@@ -69,7 +41,7 @@ def read_sysctl(subject: Subject) -> Mapping[str, KernelSetting]:
         name = name_of(line.key)
         found.pop(name, None)
         found[name] = KernelSetting(line.value, line.evidence)
-    for word in kernel_words(subject.cmdline):
+    for word in subject.words:
         if word.key.startswith(ON_CMDLINE) and "=" in word.text:
             name = name_of(word.key.removeprefix(ON_CMDLINE))
             found.pop(name, None)
@@ -130,7 +102,7 @@ def read_settings(subject: Subject) -> ModuleSettings:
                 instead.setdefault(plain(name), plain(other))
             case ["options", name, *options] if "modeset=0" in options:
                 off.setdefault(plain(name), where)
-    on_cmdline = list(kernel_words(subject.cmdline))
+    on_cmdline = subject.words
     for word in on_cmdline:
         names = [plain(name) for name in word.value.split(",") if name]
         if word.key == "modprobe.blacklist":
@@ -160,7 +132,7 @@ def requested(subject: Subject) -> Iterator[tuple[str, Evidence]]:
         for line in map(str.strip, subject.root.text(path).splitlines()):
             if line and line[0] not in "#;":
                 yield line, Evidence(path, said=line)
-    for word in kernel_words(subject.cmdline):
+    for word in subject.words:
         if word.key in LOADED_BY:
             yield from ((name, word.evidence) for name in word.value.split(",") if name)
 
@@ -173,7 +145,7 @@ def options_of(subject: Subject) -> Iterator[tuple[str, str, str, Evidence]]:
             for text in words[2:]:
                 option, _, value = text.partition("=")
                 yield plain(words[1]), option, value.strip('"'), Evidence(path, said=line)
-    for word in kernel_words(subject.cmdline):
+    for word in subject.words:
         module, is_option, option = word.key.partition(".")
         if is_option:
             yield plain(module), option, word.value, word.evidence

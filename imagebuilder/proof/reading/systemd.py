@@ -76,7 +76,6 @@ class LoadedUnit(UnitSettings):
 
     @property
     def lines(self) -> Iterator[tuple[str, ...]]:
-        """Every command line."""
         return (words for each in self.commands.values() for words in each if words)
 
     def started(self) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from imagebuilder.proof.reading.config import config_files, config_folders
+from imagebuilder.proof.reading.config import CMDLINE, config_files, config_folders
 from imagebuilder.proof.reading.modules import CLASSES
 from imagebuilder.proof.reading.mounts import read_tmpfiles
 from imagebuilder.proof.reading.nodes import NVIDIA, find_family
-from imagebuilder.proof.reading.parameters import CMDLINE, config_lines, kernel_words
+from imagebuilder.proof.reading.parameters import config_lines
 from imagebuilder.proof.subject import Subject, once
 from imagebuilder.recipe.chip import Chip
 
@@ -162,7 +162,7 @@ def nvidia_node(subject: Subject) -> DeviceAccess:
     """NVIDIA's nodes: no rule creates them, and the driver's options set their owner."""
     node = DeviceAccess("root", EVERYBODY)
     lines = [each for each in config_lines(subject) if each[1].startswith("options nvidia")]
-    words = (word for word in kernel_words(subject.cmdline) if word.key.startswith("nvidia."))
+    words = (word for word in subject.words if word.key.startswith("nvidia."))
     lines += [(CMDLINE, word.text) for word in words]
     for path, line in lines:
         for what, value in NVREG.findall(line):

@@ -27,7 +27,6 @@ from imagebuilder.secret import find_lines, find_secrets, may_be
 MOST_BYTES = 1_000_000  # a secret is small; larger files are not read
 MOST_LINE = 10_000  # characters of a line that are checked: a setting is not longer
 MOST_PLACES = 5
-CMDLINE = "kernel command line"
 # Libraries contain well-known keys for their own tests.
 PUBLIC = re.compile(r"/(site|dist)-packages/|/python[\d.]+/test/|/share/doc/|/node_modules/")
 # Files of depmod(8) and of the kernel's build: names of modules, symbols and options.
@@ -133,7 +132,7 @@ def find_in_words(words: Sequence[str]) -> Iterator[SecretAt]:
     """Secrets in the kernel's command line, which every user of a node can read."""
     for word in words:
         for found in find_secrets(word):
-            yield SecretAt(f"{found.kind} of {word.partition('=')[0]}", CMDLINE)
+            yield SecretAt(f"{found.kind} of {word.partition('=')[0]}", "kernel command line")
 
 
 @dataclass(frozen=True)
@@ -207,6 +206,5 @@ ANY_OF_OURS = re.compile("|".join(f"(?:{kind.path})" for kind in OURS))
 
 
 def fitting_kinds(path: str) -> list[SecretPlace]:
-    """The kinds of secrets that this path may contain."""
     patterns = PATTERNS if ANY_OF_OURS.fullmatch(path) else PATTERNS[len(OURS) :]
     return [kind for kind, pattern in patterns if pattern.fullmatch(path)]

@@ -59,7 +59,6 @@ class Confined:
 
 
 def prove_confinement(root: Root, startup: Startup, service: Confined) -> Iterator[Finding]:
-    """Faults only."""
     yield from prove_nodes(root, service)
     yield from prove_calls(root, service)
     if service.computes:
@@ -72,7 +71,6 @@ def prove_confinement(root: Root, startup: Startup, service: Confined) -> Iterat
 
 
 def prove_nodes(root: Root, service: Confined) -> Iterator[Finding]:
-    """Faults of paths that the service cannot see."""
     unit = service.unit
     top = unit.last("RootDirectory", "/").removeprefix("-")
     program = next((words[0] for words in unit.commands.get("ExecStart", ()) if words), "")
@@ -96,7 +94,6 @@ def hidden_by(unit: LoadedUnit, path: str) -> str:
 
 
 def prove_drivers(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
-    """Faults of settings that drivers in the process do not work with."""
     if unit.last("MemoryDenyWriteExecute") == "yes":
         what = "has MemoryDenyWriteExecute=yes: the driver of the card compiles kernels in memory, "
         what += "but may not execute them"
@@ -114,7 +111,6 @@ def covers(places: Iterable[UnitPath], path: str) -> bool:
 
 
 def prove_calls(root: Root, service: Confined) -> Iterator[Finding]:
-    """Faults of needed system calls that the filter refuses."""
     unit = service.unit
     words = unit.words("SystemCallFilter")
     if not words:
@@ -129,7 +125,6 @@ def prove_calls(root: Root, service: Confined) -> Iterator[Finding]:
 
 
 def prove_network(root: Root, service: Confined) -> Iterator[Finding]:
-    """Faults of a service that nobody can reach."""
     unit = service.unit
     if unit.last("PrivateNetwork") == "yes":
         yield fault(root, unit, "PrivateNetwork", "has PrivateNetwork=yes, so nobody can reach it")

@@ -10,7 +10,7 @@ from typing import Any
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.phrases import list_first
-from imagebuilder.proof.reading.config import read_toml
+from imagebuilder.proof.reading.config import list_at, read_toml, table_at, value_at
 from imagebuilder.proof.reading.containers import (
     CONTAINERD,
     CRI_IMAGES,
@@ -18,7 +18,6 @@ from imagebuilder.proof.reading.containers import (
     OLD_NAMES,
     has_no_cri,
     read_daemon,
-    value_at,
 )
 from imagebuilder.proof.reading.units import FOLDERS, Unit, find_program, find_unit
 from imagebuilder.proof.services import SAY
@@ -65,7 +64,6 @@ def prove_containers(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_daemon(subject: Subject, docker: Unit | None) -> Iterator[Finding]:
-    """Faults of daemon.json with which dockerd does not start."""
     root, read = subject.root, read_daemon(subject)
     if read.problem:
         what = f"dockerd does not start: {DAEMON} {read.problem}"
@@ -81,10 +79,9 @@ def prove_daemon(subject: Subject, docker: Unit | None) -> Iterator[Finding]:
             hint = "keep one of them; in a drop-in, an empty ExecStart= removes the unit's own"
             units = [Evidence(path) for path in docker.paths[-1:]] if docker else []
             yield SAY.fault(what, Evidence(DAEMON, symbol=key), *units, hint=hint)
-    runtimes = settings.get("runtimes")
-    runtimes = runtimes if isinstance(runtimes, dict) else {}
+    runtimes = table_at(settings, "runtimes")
     for name, runtime in runtimes.items():
-        path = runtime.get("path") if isinstance(runtime, dict) else None
+        path = value_at(runtime, "path")
         if isinstance(path, str) and not find_program(root, path):
             what = f"Docker's runtime {name} cannot start containers: {path} is not in the image"
             yield SAY.fault(what, Evidence(DAEMON, symbol=name, said=path), hint="install it")
@@ -102,14 +99,13 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
         what = f"no container gets a card: {TOOLKIT} {read.problem}"
         yield SAY.fault(what, Evidence(TOOLKIT), hint="write it with nvidia-ctk config")
         return
-    settings = read.values
-    cli = settings.get(CLI)
-    if isinstance(cli, dict) and cli.get(NO_CGROUPS) is True:
+    cli = table_at(read.values, CLI)
+    if cli.get(NO_CGROUPS) is True:
         what = f"Docker's containers may not open the card: {NO_CGROUPS} of {TOOLKIT} is for "
         what += "rootless containers"
         evidence = Evidence(TOOLKIT, CLI, NO_CGROUPS, f"{NO_CGROUPS} = true")
         yield SAY.fault(what, evidence, hint=f"set {NO_CGROUPS} = false")
-    told = str(cli.get("ldconfig", "")) if isinstance(cli, dict) else ""
+    told = str(cli.get("ldconfig", ""))
     path = told.removeprefix("@")  # which is a program of the node, not of the container
     if told.startswith("@/") and not root.is_file(path):
         what = f"no container gets a card: {TOOLKIT} names {path}, which is not in the image"
@@ -135,8 +131,8 @@ def prove_cri(root: Root) -> Iterator[Finding]:
 def prove_names(root: Root) -> Iterator[Finding]:
     """A warning about the names that containerd's plugins had before version 3 of its file."""
     settings = read_toml(root, CONTAINERD).values
-    plugins, version = settings.get("plugins"), settings.get("version")
-    old = [name for name in plugins if name in OLD_NAMES] if isinstance(plugins, dict) else []
+    version = settings.get("version")
+    old = [name for name in table_at(settings, "plugins") if name in OLD_NAMES]
     if isinstance(version, int) and version > 2 and old:
         what = f"containerd ignores [plugins.'{old[0]}'] in {CONTAINERD}: version {version} of the "
         what += "file has other names, and containers run with the default runtime, without a card"
@@ -154,8 +150,7 @@ def prove_registry(root: Root) -> Iterator[Finding]:
     for plugin in (*sorted(OLD_NAMES), CRI_IMAGES):
         registry = value_at(settings, "plugins", plugin, "registry")
         folder, mirrors = value_at(registry, "config_path"), value_at(registry, "mirrors")
-        configs = value_at(registry, "configs")
-        of_hosts = configs.values() if isinstance(configs, dict) else ()
+        of_hosts = table_at(registry, "configs").values()
         too = [name for name, is_set in (
             ("registry.mirrors", bool(mirrors)),
             ("registry.configs with tls", any(value_at(each, "tls") for each in of_hosts)),
@@ -208,11 +203,7 @@ def makers_of_lists(root: Root) -> Iterator[str]:
 
 def paths_of(listed: Mapping[str, Any]) -> Iterator[str]:
     """The files of this machine that a specification mounts or runs."""
-    devices = listed.get("devices")
-    for each in (listed, *(devices if isinstance(devices, list) else ())):
-        edits = each.get("containerEdits") if isinstance(each, dict) else None
+    for each in (listed, *list_at(listed, "devices")):
         for key, name in (("mounts", "hostPath"), ("hooks", "path")):
-            entries = edits.get(key) if isinstance(edits, dict) else None
-            for entry in entries if isinstance(entries, list) else ():
-                if isinstance(entry, dict) and isinstance(entry.get(name), str):
-                    yield entry[name]
+            paths = (value_at(entry, name) for entry in list_at(each, "containerEdits", key))
+            yield from (path for path in paths if isinstance(path, str))

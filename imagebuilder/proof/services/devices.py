@@ -27,7 +27,6 @@ from imagebuilder.proof.reading.environment import (
     uses_loopback,
 )
 from imagebuilder.proof.reading.libraries import DRIVERS, USUAL, announced, driver_said, files_in
-from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.services import SAY
@@ -66,7 +65,6 @@ NPU, XRT = "amdxdna", "xrt"
 # Files or folders that are used instead of the announced ones; the first variable counts, and
 # with it the one that adds files does not.
 ICD_FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
-ADDED = "VK_ADD_DRIVER_FILES"
 SELECT, DISABLE = "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE"
 SOFTWARE = re.compile(r"lvp|lavapipe|swiftshader|llvmpipe", re.IGNORECASE)
 EVERYTHING = ("*", "**", "~all~")
@@ -75,7 +73,6 @@ EVERYTHING = ("*", "**", "~all~")
 def prove_selection(
     unit: str, backends: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
-    """Findings about variables that hide devices from a service."""
     for row in SELECTORS:
         variable = environment.get(row.variable)
         if variable is None or not row.backends & set(backends):
@@ -102,7 +99,7 @@ def prove_interfaces(
     those that name an adapter for RDMA so, or leave out interfaces, but not the loopback interface.
     `uses` is whether anything is known to read them.
     """
-    words = kernel_words(subject.cmdline)
+    words = subject.words
     renames = not any(word.key == "net.ifnames" and word.value == "0" for word in words)
     rules = next(filter(None, map(subject.root.text, RDMA_RULES)), "")
     for name, variable in environment.items():
@@ -125,7 +122,6 @@ def prove_interfaces(
 def prove_emulation(
     unit: str, backends: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
-    """Faults of variables with which a runtime emulates a device."""
     for readers, row in EMULATIONS:
         variable = environment.get(row.variable)
         if variable and readers & set(backends) and fullmatch(row.value, variable.value.strip()):
@@ -136,7 +132,6 @@ def prove_emulation(
 def prove_hindrances(
     unit: str, backends: Sequence[str], environment: Environment, chips: Sequence[Chip]
 ) -> Iterator[Finding]:
-    """Warnings about variables that slow down a runtime, such as leftovers from debugging."""
     # Memory of graphics is a processor's if all machines with it have that processor.
     has_memory = any(not chip.integrated and not chip.processor for chip in chips)
     architectures = {chip.architecture for chip in chips}
@@ -200,17 +195,13 @@ def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Ite
         names = subject.root.names(folder.value)
         lacking = [t for t in targets if not any(t in name for name in names)]
         if lacking:
-            yield SAY.fault(
-                f"{TENSILE}={folder.value} has no kernels for {' and '.join(lacking)}",
-                folder.evidence(TENSILE),
-                hint=REMOVE,
-            )
+            what = f"{TENSILE}={folder.value} has no kernels for {' and '.join(lacking)}"
+            yield SAY.fault(what, folder.evidence(TENSILE), hint=REMOVE)
 
 
 def prove_search(
     subject: Subject, unit: str, programs: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
-    """Faults of libraries that the environment loads instead of the image's own."""
     preload = environment.get(PRELOAD)
     missing = [p for p in preload.value.replace(":", " ").split()
                if p.startswith("/") and not subject.root.is_file(p)] if preload else []  # fmt: skip
@@ -232,12 +223,8 @@ def prove_search(
     others = {n: path for n, path in changed.items() if n in plain and plain[n] != path}
     declared = {posixpath.basename(path) for path in subject.expectations.libraries}
     for name, path in ((n, p) for n, p in others.items() if n not in declared):
-        yield SAY.fault(
-            f"{SEARCH}={variable.value} makes {unit} load {path} instead of {plain[name]}",
-            variable.evidence(SEARCH),
-            Evidence(path),
-            hint=REMOVE,
-        )
+        what = f"{SEARCH}={variable.value} makes {unit} load {path} instead of {plain[name]}"
+        yield SAY.fault(what, variable.evidence(SEARCH), Evidence(path), hint=REMOVE)
 
 
 def replaced(subject: Subject, folders: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -259,7 +246,6 @@ def run_ldd(subject: Subject, programs: Sequence[str], environment: Mapping[str,
 
 
 def prove_sessions(subject: Subject) -> Iterator[Finding]:
-    """Faults and warnings."""
     environment = session_environment(subject.root)
     backends = {b for engine in subject.expectations.engines for b in engine.backends}
     backends |= {XRT} if has_npu(subject) else set()
@@ -307,7 +293,7 @@ def prove_drivers(subject: Subject, unit: str, environment: Environment) -> Iter
     found = [path for path in announced(root) if is_for_card(root, path, vendors)]
     # The question `libraries` reports an image without a driver: here one may be added to it.
     left = found or [USUAL[vendor] for vendor in sorted(vendors)]
-    if added := environment.get(ADDED):
+    if added := environment.get("VK_ADD_DRIVER_FILES"):
         left += [path for path in listed(root, added.value) if is_for_card(root, path, vendors)]
     files = next((name for name in ICD_FILES if name in environment), "")
     for name in (files, SELECT, DISABLE):

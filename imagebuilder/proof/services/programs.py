@@ -56,7 +56,6 @@ class SilentProgram:
 
 
 def prove_executable(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
-    """Faults of programs of the unit that NoExecPaths= forbids."""
     if not unit.words(NO_EXEC):
         return
     seen: set[str] = set()

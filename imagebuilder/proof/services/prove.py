@@ -87,7 +87,6 @@ def prove_services(subject: Subject) -> Iterator[Finding]:
 def prove_service(
     subject: Subject, unit: LoadedUnit, engine: ExpectedEngine | None
 ) -> Iterator[Finding]:
-    """Faults and warnings."""
     environment = environment_of(subject, unit)
     backends = backends_of(subject, engine)
     programs = [words[0] for words in unit.commands.get("ExecStart", ()) if words]
@@ -127,7 +126,6 @@ def prove_service(
 
 
 def devices_of(subject: Subject, backends: Sequence[str]) -> tuple[Device, ...]:
-    """The declared devices that some backends open."""
     opened = opened_by(backends)
     return tuple(d for d in subject.expectations.devices if opened and d.path.startswith(opened))
 
@@ -135,7 +133,6 @@ def devices_of(subject: Subject, backends: Sequence[str]) -> tuple[Device, ...]:
 def prove_variables(
     subject: Subject, unit: LoadedUnit, backends: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
-    """Findings about variables of the runtimes that the service computes with."""
     yield from prove_hindrances(unit.name, backends, environment, subject.chips)
     yield from prove_emulation(unit.name, backends, environment)
     yield from prove_selection(unit.name, backends, environment)

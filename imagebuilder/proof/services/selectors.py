@@ -45,7 +45,6 @@ NVIDIA = "CUDA C++ Programming Guide, CUDA environment variables"
 ONEAPI = "intel/llvm, sycl/doc/EnvironmentVariables.md"
 LOADER = "KhronosGroup/Vulkan-Loader, docs/LoaderInterfaceArchitecture.md"
 GGML_VULKAN = "ggml-org/llama.cpp, ggml/src/ggml-vulkan/ggml-vulkan.cpp"
-GGML_CUDA = "ggml-org/llama.cpp, ggml/src/ggml-cuda/ggml-cuda.cu"
 GGML_SYCL = "ggml-org/llama.cpp, backend/SYCL.md"
 MESA = "docs.mesa3d.org, Environment Variables"
 
@@ -128,7 +127,7 @@ HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (VULKAN, Hindrance("GGML_VK_PERF_LOGGER", SET, "every operation is timed", GGML_VULKAN)),
     (VULKAN, Hindrance("RADV_DEBUG", r"(.*,)?(hang|syncshaders)(,.*)?", WAITS, MESA)),
     (CUDA, Hindrance("GGML_CUDA_DISABLE_GRAPHS", SET, "kernels are launched one by one",
-                     GGML_CUDA)),
+                     "ggml-org/llama.cpp, ggml/src/ggml-cuda/ggml-cuda.cu")),
     (CUDA, Hindrance("CUDA_CACHE_DISABLE", ON, "code that comes as PTX is compiled at each start",
                      NVIDIA)),
     (SYCL, Hindrance("GGML_SYCL_DISABLE_OPT", ON, "kernels for Intel's cards are not used",

@@ -34,7 +34,6 @@ AGING = "dDevqQC"  # types of lines whose age counts (tmpfiles.d(5))
 
 
 def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """Findings about settings that make the engine compute on the processor, fully or partly."""
     for setting in kind.model.settings:
         found = line.find(setting) if setting.processor or setting.partly else None
         if found and setting.partly and re.fullmatch(setting.partly, found.value.strip()):
@@ -109,7 +108,6 @@ def shares_of(unit: LoadedUnit) -> Iterator[tuple[str, float]]:
 
 
 def prove_lent(startup: Startup, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """Warnings about devices of other nodes, if no node of this image lends any."""
     for setting in kind.model.settings:
         found = line.find(setting) if setting.lent_by else None
         if found and found.value.strip() and setting.lent_by not in startup.jobs:
@@ -120,7 +118,6 @@ def prove_lent(startup: Startup, line: CommandLine, kind: EngineKind) -> Iterato
 
 
 def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """Faults of an address or a port that is not the declared one."""
     address = line.value(kind.model.settings, "address")
     port = line.value(kind.model.settings, "port")
     if address:
@@ -210,7 +207,6 @@ def is_later(value: str, folders: list[str]) -> bool:
 
 
 def prove_known(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """Findings about options and variables that this version of the engine does not have."""
     words = kind.model.words
     if words is None:
         return

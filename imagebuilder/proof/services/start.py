@@ -48,7 +48,6 @@ PATH = ":".join(BINARIES)
 
 
 def prove_conditions(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
-    """Faults of conditions and asserts that no node of the profile meets."""
     alternatives: list[tuple[str, str, bool]] = []
     for key in unit.values:
         kind = key.removeprefix("Condition").removeprefix("Assert")
@@ -96,7 +95,6 @@ def unmet(subject: Subject, kind: str, value: str, *, negated: bool) -> str:
 
 
 def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) -> Iterator[Finding]:
-    """Faults of missing files that systemd needs to start the unit."""
     for value in unit.every("EnvironmentFile"):
         path = value.partition(" (")[0]
         exists = subject.root.is_file(path) and not path.startswith(VOLATILE)
@@ -205,7 +203,6 @@ def appears_later(subject: Subject, path: str) -> bool:
 
 
 def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """Faults of a service that runs a program other than the one that lists the devices."""
     command = kind.model.devices.command if kind.model.devices else []
     if not command or not line.words:
         return
@@ -282,7 +279,6 @@ def refuses_without(subject: Subject, name: str) -> bool:
 
 
 def prove_closed(root: Root, name: str, devices: Sequence[Device]) -> Iterator[Finding]:
-    """A fault of settings that keep a unit from the devices that its engine computes on."""
     unit = find_unit(root, name)
     shut = [d.path for d in devices if unit and not unit.allows(d.path) and "*" not in d.path]
     if unit and devices and (shut or unit.true("PrivateDevices")):

@@ -41,7 +41,6 @@ BUNDLES = (
     "/etc/ca-certificates/extracted/tls-ca-bundle.pem", "/var/lib/ca-certificates/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )  # fmt: skip
-HASHED = "/etc/ssl/certs/*.0"
 CERTIFICATE = (".crt", ".pem", ".cer", ".cert")
 SERVED = ("/etc/", "/opt/", "/srv/", "/usr/local/", "/var/lib/")
 MOST = 64 << 10  # bytes of a file of settings
@@ -83,7 +82,7 @@ def prove_anchors(subject: Subject) -> Iterator[Finding]:
     if not added or updates(subject):
         return
     root = subject.root
-    paths = (*BUNDLES, *root.glob(HASHED))
+    paths = (*BUNDLES, *root.glob("/etc/ssl/certs/*.0"))
     trusted = {one.der for path in paths for one in read_certificates(root.text(path))}
     for path in added:
         lost = [one for one in read_certificates(root.text(path)) if one.der not in trusted]

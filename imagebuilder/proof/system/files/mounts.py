@@ -72,7 +72,6 @@ def prove_fields(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_mounts(subject: Subject) -> Iterator[Finding]:
-    """Faults of mounts that fail, or without which a node does not boot."""
     yield from prove_fields(subject)
     for mount in find_mounts(subject):
         if mount.path not in subject.shipped or mount.path == FSTAB:
@@ -85,7 +84,6 @@ def prove_mounts(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_disk(mount: SiteMount) -> Iterator[Finding]:
-    """A fault of a required file system on a disk that a node may not have."""
     is_local = mount.path == FSTAB and mount.device.startswith(LOCAL) and mount.kind != "swap"
     if is_local and not OPTIONAL & set(mount.options.split(",")):
         what = f"a node without {mount.device} stops in emergency mode: {mount.name} lacks nofail"
@@ -125,7 +123,6 @@ def prove_transport(subject: Subject, mount: SiteMount) -> Iterator[Finding]:
 
 
 def prove_options(mount: SiteMount) -> Iterator[Finding]:
-    """A fault of options that a file system does not have: mount(8) fails."""
     wrong = [o for o in mount.options.split(",") if o.partition("=")[0] in OWNERS]
     if wrong and not set(mount.kind.split(",")) & HAVE_OWNERS:
         what = f"{mount.name} is not mounted: ext4, xfs and btrfs have no option {some(wrong)}"
@@ -134,7 +131,6 @@ def prove_options(mount: SiteMount) -> Iterator[Finding]:
 
 
 def prove_kind(subject: Subject, mount: SiteMount) -> Iterator[Finding]:
-    """A fault of a file system for which the image has no helper or no module."""
     root, kind = subject.root, mount.kind
     if kind in HELPED or kind.startswith(FUSE):
         names = [f"mount.{kind}", kind.removeprefix(FUSE)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.parameters import kernel_words, read_sysctl, requested
+from imagebuilder.proof.reading.parameters import read_sysctl, requested
 from imagebuilder.proof.reading.scripts import services_of, texts_of
 from imagebuilder.proof.say import prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject
@@ -60,7 +60,6 @@ KEYS, NO_KEY = "/etc/ssh/authorized_keys", "no key in it is accepted"
 
 
 def prove_files(subject: Subject) -> Iterator[Finding]:
-    """Faults only."""
     root = subject.root
     yield from prove_mounts(subject)
     yield from prove_log_in(root)
@@ -78,7 +77,6 @@ def prove_files(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_log_in(root: Root) -> Iterator[Finding]:
-    """Findings about PAM: a module or a file that is missing."""
     folders = root.glob(*MODULES)
     for name in root.names(PAM):
         path = f"{PAM}/{name}"
@@ -122,7 +120,6 @@ def prove_certificates(root: Root) -> Iterator[Finding]:
 
 
 def prove_packages(subject: Subject) -> Iterator[Finding]:
-    """Faults of packages that the database lacks, or whose installation did not end."""
     done = subject.run(subject.family.list_packages)
     if why_unanswered(done):
         unread = "which packages the database lists"
@@ -152,7 +149,7 @@ def prove_huge_pages(subject: Subject) -> Iterator[Finding]:
     without a number: `hugepages=` is for the size before it (kernel-parameters.txt).
     """
     size, reserved, sized = PAGE, dict[str, tuple[int, Evidence]](), None
-    words = list(kernel_words(subject.cmdline))
+    words = subject.words
     for word in words:
         if word.key in ("hugepagesz", "default_hugepagesz"):
             size = HUGE.get(word.value.upper(), PAGE)
@@ -175,7 +172,6 @@ def prove_huge_pages(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_settings(subject: Subject) -> Iterator[Finding]:
-    """Faults of sysctl.d(5) and of sysctl.NAME= on the command line."""
     for name, one in read_sysctl(subject).items():
         pattern, why = SETTINGS.get(name, ("(?!)", ""))
         if re.fullmatch(pattern, one.value):
@@ -246,7 +242,6 @@ STRICT = (
 
 
 def prove_modes(subject: Subject) -> Iterator[Finding]:
-    """Faults of files that are in the image, and do not count."""
     ids = {name: account.uid for name, account in subject.accounts.users.items()}
     for strict in STRICT:
         wanted = 0 if strict.owner == ROOT else ids.get(strict.owner)

@@ -38,7 +38,6 @@ IFUPDOWN = ("/usr/sbin/ifup", "/sbin/ifup")
 UNITS = r"automount|device|mount|path|scope|service|slice|socket|swap|target|timer"
 INIT, SYSV = "/etc/init.d", "/usr/lib/systemd/system-generators/systemd-sysv-generator"
 STARTED = re.compile(r"S\d\d(?P<name>.+)")
-CLOUD_INIT = "/usr/bin/cloud-init"
 CLOUD_FILES = ("/etc/cloud/cloud.cfg", "/etc/cloud/cloud.cfg.d/*.cfg")
 FOLDERS = ("/etc/default", "/etc/sysconfig")
 # Where what reads one may be, the likely folders first, in the others only programs; and what never
@@ -155,7 +154,6 @@ FILES = {
 
 
 def prove_read(subject: Subject) -> Iterator[Finding]:
-    """Findings about files that have no effect."""
     told = {word for unit in subject.startup.starting() for words in unit.lines for word in words}
     for folder in READ:
         for path in site_files(subject, f"{folder.pattern}/*"):
@@ -227,7 +225,7 @@ def prove_init_scripts(subject: Subject) -> Iterator[Finding]:
 def prove_documents(subject: Subject) -> Iterator[Finding]:
     """Warnings of files of cloud-init, which goes on without one that is no YAML."""
     root = subject.root
-    for path in site_files(subject, *CLOUD_FILES) if root.is_file(CLOUD_INIT) else ():
+    for path in site_files(subject, *CLOUD_FILES) if root.is_file("/usr/bin/cloud-init") else ():
         read = read_yaml(root, path)
         if read.problem and read.refused:
             what = f"cloud-init ignores {path}, which {read.problem}"
@@ -298,7 +296,6 @@ def read_by(subject: Subject, reader: str, path: str, names: set[str]) -> set[st
 
 
 def prove_named_files(subject: Subject) -> Iterator[Finding]:
-    """Warnings."""
     for path, info in subject.entries.items():
         if not stat.S_ISREG(info.st_mode) or path in subject.shipped or info.st_size > MOST:
             continue

@@ -229,7 +229,6 @@ def prove_host_keys(root: Root, answers: Iterable[SshdSettings]) -> Iterator[Fin
 
 
 def place_of(subject: Subject, key: str, value: str) -> str:
-    """The file and line of sshd's setting."""
     path, line = said_in(subject.root, key, value)
     return f"{path}:{line}" if line else path
 
@@ -261,7 +260,6 @@ class AccessRule:
 
 
 def prove_access_list(subject: Subject) -> Iterator[Finding]:
-    """A fault if the list lets nobody in who is to log in."""
     root = subject.root
     asked = next(asking(root, "sshd"), None)
     if asked is None:

@@ -39,14 +39,11 @@ LOGIND, SESSION = "/usr/lib/systemd/systemd-logind", "pam_systemd.so"
 # Where logins over ssh and on a console are told to logind, in Debian and in Fedora.
 STACKS = ("sshd", "login", "common-session", "system-auth", "password-auth", "postlogin")
 MODULES = (f"/usr/lib/*/security/{SESSION}", f"/usr/lib*/security/{SESSION}")
-LINGER = "/var/lib/systemd/linger"
-SHARED = "/dev/shm"
 # The last system account when systemd was built for Debian and Fedora.
 LAST_SYSTEM = 999
 
 
 def prove_session_limits(subject: Subject) -> Iterator[Finding]:
-    """Warnings, one for each file."""
     root = subject.root
     for path in root.glob(*(f"{folder}/{name}" for folder in FOLDERS for name in FILES)):
         found = [] if path in subject.shipped else list(LIMIT.finditer(root.text(path)))
@@ -111,7 +108,7 @@ def prove_shared_memory(subject: Subject) -> Iterator[Finding]:
         service.name: service.unit.last("User")
         for service in site_services(subject)
         if (line or service.name in sharing) and is_removed(subject, service.unit.last("User"))
-        and not any(is_below(SHARED, p.target)
+        and not any(is_below("/dev/shm", p.target)
                     for p in unit_paths(service.unit, "TemporaryFileSystem"))
     }  # fmt: skip
     if names:
@@ -139,4 +136,4 @@ def is_removed(subject: Subject, user: str) -> bool:
     account = subject.accounts.users.get(user)
     if account is None or account.uid <= LAST_SYSTEM or user not in subject.accounts.logins:
         return False
-    return not subject.root.lies(f"{LINGER}/{user}")
+    return not subject.root.lies(f"/var/lib/systemd/linger/{user}")

@@ -117,7 +117,6 @@ def read_lines(subject: Subject) -> Iterator[SshdLine]:
 
 
 def is_stricter(key: str, value: str, than: str) -> bool:
-    """Whether a value allows less than another one."""
     if key in ORDERED:
         order = ORDERED[key]
         ranks = [order.index(each.lower()) if each.lower() in order else -1
@@ -139,7 +138,6 @@ def is_default(subject: Subject, line: SshdLine) -> bool:
 
 
 def prove_sshd_programs(subject: Subject, answers: Iterable[SshdSettings]) -> Iterator[Finding]:
-    """Warnings of programs that sshd starts and that are missing."""
     seen: set[str] = set()
     for settings in answers:
         for name, value in settings.values.items():

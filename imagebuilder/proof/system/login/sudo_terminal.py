@@ -25,7 +25,6 @@ TERMINALS = ("tty", "tty-force", "tty-fail")
 
 
 def prove_terminal(subject: Subject) -> Iterator[Finding]:
-    """Warnings, one for each service."""
     wanting, excepted = find_wanting(subject.root)
     for unit in subject.startup.starting() if wanting else ():
         account = unit.last("User") or "root"

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.ranks import spans
+from imagebuilder.proof.reading.config import KernelWord
 from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.parameters import KernelWord, kernel_words, read_sysctl
+from imagebuilder.proof.reading.parameters import read_sysctl
 from imagebuilder.proof.reading.scripts import SiteService, services_of, site_services
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.say import some
@@ -62,7 +63,6 @@ UFW_OPENS = re.compile(
     r"-j (?:ACCEPT|ufw-user-limit(?:-accept)?)\b",
     re.MULTILINE,
 )
-SSH = "22"
 # Ports of every node, for answers and neighbours: DHCP, multicast DNS and LLMNR.
 NOT_SERVED = frozenset(("68", "546", "5353", "5355"))
 # A match of ports in a rule of nft(8) or iptables(8).
@@ -75,7 +75,6 @@ MOST_LINE = 4096
 # The ports that the kernel gives to clients, those that it never does, and its default.
 RANGE, RESERVED = "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports"
 DEFAULT = range(32768, 61000)
-DISABLE = "ipv6.disable"
 # `::`, `[::1]:80`, `:::8081`; not the address of another machine in a URL.
 ADDRESS = re.compile(r"\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*\](:\d+)?|::(1|ffff:[\d.]+)?|:::\d+")
 OPTION = re.compile(r"--?(?=[\w.-]*?(?:host|addr|ip|listen|bind|interface))[\w.-]+")
@@ -94,7 +93,6 @@ HINT = "listen on 0.0.0.0, or set net.ipv6.conf.all.disable_ipv6 instead of the 
 
 
 def prove_firewall(subject: Subject) -> Iterator[Finding]:
-    """Faults of filters that drop answers, and warnings of those that drop what jobs need."""
     yield from prove_ufw(subject.root, subject.startup)
     together = next(computing_together(subject), None)
     for name, path, rules in find_filters(subject.root, subject.startup):
@@ -162,7 +160,7 @@ def ssh_ports(root: Root) -> frozenset[str]:
     """The ports of sshd, as its files say them."""
     texts = map(root.text, root.glob(*FILES_OF_SSHD))
     found = {port for text in texts for port in SSHD.findall(text)}
-    return frozenset(found or {SSH})
+    return frozenset(found or {"22"})
 
 
 def opens(rules: str, ports: frozenset[str]) -> bool:
@@ -298,8 +296,7 @@ def prove_client_ports(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_families(subject: Subject) -> Iterator[Finding]:
-    """Faults of engines, and warnings of other services."""
-    words = [word for word in kernel_words(subject.cmdline) if word.key == DISABLE]
+    words = [word for word in subject.words if word.key == "ipv6.disable"]
     if not words or words[-1].value != "1":
         return
     word = words[-1]
@@ -326,7 +323,6 @@ def text_of(unit: str, address: str, word: KernelWord) -> str:
 
 
 def prove_services(subject: Subject, word: KernelWord, engines: set[str]) -> Iterator[Finding]:
-    """Of a site's services that name such an address in an option or a variable."""
     for service in site_services(subject):
         if service.name in engines:
             continue

@@ -79,7 +79,6 @@ def prove_network(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_nic(root: Root) -> Iterator[Finding]:
-    """Findings about files that override the boot NIC's own, or change its address."""
     for path in network_files(root, ".network"):
         sections = read_sections(text_of(root, path))
         for each in additions(root, path):
@@ -154,7 +153,6 @@ def prove_frames(path: str, link: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def prove_settings(root: Root, path: str, sections: Sections) -> Iterator[Finding]:
-    """Findings about the file that networkd uses for the boot NIC, with its drop-ins."""
     link, network = sections.get("Link", {}), sections.get("Network", {})
     only = "make [Match] name only the intended NICs"
     if is_true(link.get("Unmanaged", "")):

@@ -54,7 +54,6 @@ RESET_FILES = re.compile(
     r"|/sys/[\w./*:${}-]{0,200}?(?:/drm/|amdgpu|nvidia|i915|/xe/)[\w./*:${}-]{0,200}?/(?:reset|remove)\b"
 )
 COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
-SYSTEMCTL = "systemctl"
 STOPS = frozenset(("stop", "restart", "isolate", "kill"))
 EXPORTERS = ("prometheus-node-exporter", "node_exporter", "node-exporter")
 OPTION = "--collector.textfile.directory"
@@ -126,13 +125,12 @@ def reset_of(command: UnitCommand) -> str:
 
 
 def is_stopped(name: str, unit: LoadedUnit, commands: Sequence[UnitCommand]) -> bool:
-    """Whether a unit, or a command of it, stops a service."""
     stem = name.removesuffix(".service")
     if name in unit.words("Conflicts"):
         return True
     return any(
         each.unit.name == unit.name
-        and each.program == SYSTEMCTL
+        and each.program == "systemctl"
         and bool(STOPS & set(each.words))
         and bool({name, stem} & set(each.words))
         for each in commands
@@ -188,7 +186,6 @@ def is_read_elsewhere(startup: Startup, folder: str, writer: UnitCommand) -> boo
 
 
 def prove_upgrades(subject: Subject) -> Iterator[Finding]:
-    """Warnings of units, jobs of cron and settings of the package manager."""
     for unit in subject.startup.starting():
         for key, words in unit.started():
             where = said_in(subject.root, unit, key)
@@ -205,7 +202,6 @@ def prove_upgrades(subject: Subject) -> Iterator[Finding]:
 def prove_upgrade(
     subject: Subject, said: str, words: Sequence[str], where: Evidence
 ) -> Iterator[Finding]:
-    """A warning of a command in a script that something starts."""
     if subject.family.is_upgrade(words) or is_installer(words):
         yield upgrades(f"{said} runs {' '.join(words)}", where)
 

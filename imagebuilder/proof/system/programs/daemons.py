@@ -22,7 +22,6 @@ COMMENTS = ("#", "!", ";", "%")
 # How many sources a line may bring; a pool has four unless it says otherwise (maxsources).
 POOL, OTHERS = "pool", ("server", "peer", "refclock")
 FROM_POOL = 4
-LOGROTATE = "/usr/sbin/logrotate"
 RULES = ("/etc/logrotate.conf", "/etc/logrotate.d/*")
 # create [MODE] [USER GROUP], createolddir [MODE] [USER GROUP], su USER GROUP
 OWNERS = re.compile(
@@ -123,7 +122,7 @@ def prove_rotation(subject: Subject) -> Iterator[Finding]:
     """Warnings of accounts that rules of logrotate(8) name and that do not exist: it skips such a
     rule.
     """
-    if not subject.root.is_file(LOGROTATE):
+    if not subject.root.is_file("/usr/sbin/logrotate"):
         return
     # systemd makes them when the service starts, with a group of the same name.
     units = [u for u in subject.startup.starting() if u.last("DynamicUser") == "yes"]

@@ -46,7 +46,6 @@ class RefusedLine:
 
 
 def prove_dry_runs(subject: Subject) -> Iterator[Finding]:
-    """Warnings, one for each line that a program refuses or ignores."""
     for each in DRY_RUNS:
         program = next(filter(subject.root.is_file, each.programs), "")
         files = site_settings(subject, each) if program else ()

@@ -285,7 +285,6 @@ def unwritable(subject: Subject, unit: LoadedUnit, path: str) -> str:
 
 
 def protected(unit: LoadedUnit, path: str) -> str:
-    """The setting that makes a path read-only for a unit."""
     allowed = frozenset(each.target for each in unit_paths(unit, *OPENED))
     if covers(allowed, path):
         return ""

@@ -24,6 +24,7 @@ from imagebuilder.elf import MAGIC
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.process import Completed
+from imagebuilder.proof.reading.config import list_at
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.subject import Subject
@@ -36,7 +37,6 @@ PATH = re.compile(rb"(?<=\0)/(?:usr/)?(?:lib|libexec|bin|sbin)/[\w.+@/-]+(?=\0)"
 LIBRARY = ".so"
 # Larger programs contain what they need; they would take long to read.
 MOST_BYTES = 64 << 20
-PRUNES = "rules"
 OPENSSL = "/usr/bin/openssl"
 # What fails without each command.  The last one makes a context for TLS.
 NEEDED = {
@@ -46,7 +46,6 @@ NEEDED = {
 }
 WITHOUT = "OPENSSL_CONF=/dev/null"
 FOLDER = re.compile(r'^OPENSSLDIR: "(/[^"]+)"', re.MULTILINE)
-SETTINGS = "openssl.cnf"
 # PROCESS:error:CODE:LIBRARY:FUNCTION:REASON:FILE:LINE:DATA (ERR_print_errors(3)).
 ERROR = re.compile(
     r"^[^:\n]+:error:[0-9A-F]+:[^:\n]*:(?P<where>[^:\n]*):(?P<why>[^:\n]*):[^:\n]*:\d+:(?P<data>.*)",
@@ -72,7 +71,6 @@ class Helper:
 
 
 def prove_helpers(subject: Subject) -> Iterator[Finding]:
-    """Faults of removed helpers of services that start; warnings if an overlay prunes them."""
     for helper in find_removed(subject.root, subject.shipped, subject.startup):
         said = f"{helper.path} of the package {helper.package} is missing: {helper.program}, which "
         said += f"{helper.unit.name} needs, executes it by that path"
@@ -128,15 +126,13 @@ def named_in(root: Root, program: str) -> list[str]:
 
 
 def is_code(path: str) -> bool:
-    """Whether a path is that of a program or a library."""
     name = posixpath.basename(path)
     return "." not in name or name.endswith(LIBRARY) or f"{LIBRARY}." in name
 
 
 def is_pruned(subject: Subject, path: str) -> bool:
     """Whether a rule of an overlay removes a path, or a folder above it."""
-    listed = [layer.inputs.get(PRUNES) for layer in subject.image.layers]
-    rules = [rule for each in listed if isinstance(each, list) for rule in each]
+    rules = [rule for layer in subject.image.layers for rule in list_at(layer.inputs, "rules")]
     return any(isinstance(rule, str) and matches(path, rule) for rule in rules)
 
 
@@ -148,7 +144,6 @@ def matches(path: str, rule: str) -> bool:
 
 
 def prove_openssl(subject: Subject) -> Iterator[Finding]:
-    """A fault if OpenSSL fails with its settings, and works without them."""
     if not subject.root.is_file(OPENSSL):
         return
     answers = {what: subject.run([OPENSSL, *words]) for what, words in NEEDED.items()}
@@ -180,7 +175,7 @@ def fails(done: Completed) -> bool:
 def settings_of(subject: Subject) -> str | None:
     """The file that this OpenSSL reads, None if there is none."""
     folder = FOLDER.search(subject.run(["env", WITHOUT, OPENSSL, "version", "-d"]).stdout)
-    return subject.root.resolve(f"{folder[1]}/{SETTINGS}") if folder else None
+    return subject.root.resolve(f"{folder[1]}/openssl.cnf") if folder else None
 
 
 def error_of(done: Completed) -> str:

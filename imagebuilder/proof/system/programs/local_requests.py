@@ -42,7 +42,6 @@ HANDLES_PROXY = re.compile(
 )
 # Options of curl with a proxy as their value, which is not asked for itself.
 PROXY_OPTIONS = frozenset(("-x", "--proxy", "--preproxy", "--socks5", "--socks5-hostname"))
-WGETRC = "/etc/wgetrc"
 CURLRC = ("/etc/curlrc", "/root/.curlrc")
 SYSTEMCTL, RESTARTS = "systemctl", ("restart", "try-restart", "stop", "kill", "start")
 # Packet filters and scrapers name ports that this node need not have.
@@ -120,7 +119,7 @@ def prove_proxy(subject: Subject, request: LocalRequest) -> Iterator[Finding]:
 
 def is_configured(root: Root, program: str) -> bool:
     """Whether the program's own files say something about proxies."""
-    files = (WGETRC,) if program == "wget" else CURLRC
+    files = ("/etc/wgetrc",) if program == "wget" else CURLRC
     lines = (line.strip() for path in files for line in root.text(path).splitlines())
     return any("proxy" in line.lower() and not line.startswith("#") for line in lines)
 
@@ -192,7 +191,6 @@ def acted_on(unit: str, commands: Sequence[UnitCommand]) -> Iterator[str]:
 
 
 def usual_ports(kind: EngineKind) -> list[str]:
-    """The port of an engine by default."""
     return [each.default for each in kind.model.settings if each.means == "port" and each.default]
 
 

@@ -53,7 +53,6 @@ MOST_STUB = 64 << 10  # bytes
 PASSES_ON = re.compile(rb"\$[@*]|\$\{[@*]")
 # Libraries of the compiler and of C read no options, but have many words.
 PLAIN = re.compile(r"(ld-linux|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+|resolv)\.so).*")
-SEARCH = "LD_LIBRARY_PATH"
 MOST = 60  # libraries of a program
 # From the documents of NCCL, CUDA, ROCm, PyTorch, OpenMP, the Hugging Face Hub, vLLM, Ollama, Mesa,
 # the loaders of Vulkan and Level Zero, UCX, Ray and Python.
@@ -108,7 +107,7 @@ def prove_options(subject: Subject) -> Iterator[Finding]:
         for key in KEYS:
             for words in unit.commands.get(key, ()):
                 command = expanded(words, environment)
-                is_sure = SEARCH not in environment
+                is_sure = "LD_LIBRARY_PATH" not in environment
                 yield from prove_command(subject, unit, key, command, is_sure=is_sure)
 
 

@@ -76,7 +76,6 @@ class SiteProgram:
 
 
 def prove_scripts(subject: Subject) -> Iterator[Finding]:
-    """Faults of scripts that cannot run or end before their end, warnings if they go on."""
     yield from prove_shell_words(subject)
     queue = [*of_units(subject), *of_others(subject), *of_slurm(subject)]
     seen: set[tuple[str, str]] = set()
@@ -345,7 +344,6 @@ class ScriptReading:
         return find_program(self.subject.root, name, (*more, *self.program.folders))
 
     def started(self) -> Iterator[SiteProgram]:
-        """The programs that the script starts."""
         for command in self.script.commands if self.script else ():
             name = command.name
             if path := name if name.startswith("/") else self.find(name):

@@ -143,7 +143,6 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def prove_sections(subject: Subject) -> Iterator[Finding]:
-    """Warnings, one for each heading of a file."""
     for name, section in SECTIONS.items():
         globs = (f"{p}/systemd/{name}{end}" for p in PARENTS for end in ("", ".d/*.conf"))
         for path in site_files(subject, *globs):

@@ -16,7 +16,6 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import MANAGER, environment_of
 from imagebuilder.proof.reading.numbers import AFFINITY, processors, size_of
-from imagebuilder.proof.reading.parameters import kernel_words
 from imagebuilder.proof.reading.systemd import (
     ConfigLine,
     LoadedUnit,
@@ -97,7 +96,6 @@ HARMS = (
 
 
 def prove_manager(subject: Subject) -> Iterator[Finding]:
-    """Faults only."""
     lines = [line for line in read_config(subject, MANAGER) if line.section == "Manager"]
     bounds = [line for line in lines if line.key == BOUNDS]
     if lost := [name for name in CAPABILITIES if name not in bounded(bounds)]:
@@ -131,7 +129,6 @@ def bounded(lines: list[ConfigLine]) -> set[str]:
 
 
 def prove_limits(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
-    """Faults of default limits that are too low for a service and that it does not raise."""
     lines = last_lines(subject, MANAGER)
     least = [row for row in LEAST if row[0] != "LimitAS" or subject.expectations.devices]
     for key, lowest, why in least:
@@ -153,7 +150,6 @@ def limited(unit: LoadedUnit, line: ConfigLine, why: str) -> Finding:
 
 
 def sets(root: Root, unit: LoadedUnit, key: str) -> bool:
-    """Whether a file of the unit has a value for a key."""
     lines = (line for path in unit.paths for line in service_lines(root.text(path)))
     return any(name == key and value for name, value in lines)
 
@@ -173,7 +169,7 @@ def prove_journal(subject: Subject) -> Iterator[Finding]:
 def prove_processors(subject: Subject) -> Iterator[Finding]:
     """A fault on a node with an engine; users of other nodes may pin their own programs."""
     everywhere = manager_processors(subject)
-    for word in kernel_words(subject.cmdline):
+    for word in subject.words:
         isolated = isolated_by(word.value) if word.key == "isolcpus" else frozenset[int]()
         if not isolated or isolated & everywhere or is_used(subject, isolated):
             continue

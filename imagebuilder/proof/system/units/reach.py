@@ -61,7 +61,6 @@ ANY = frozenset(("any", "0.0.0.0/0"))
 
 
 def prove_paths(subject: Subject) -> Iterator[Finding]:
-    """Faults of paths that are neither in the image nor made when a node boots."""
     units = list(subject.startup.starting())
     made = made_by_tmpfiles(subject)
     made |= {f"{top}/{word}" for unit in units for key, top in MADE.items()

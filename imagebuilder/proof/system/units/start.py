@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.addresses import is_loopback
+from imagebuilder.proof.reading.config import CMDLINE, KernelWord
 from imagebuilder.proof.reading.environment import environment_of
-from imagebuilder.proof.reading.parameters import CMDLINE, KernelWord, kernel_words
 from imagebuilder.proof.reading.systemd import (
     DEFAULT,
     LOADED,
@@ -24,7 +24,6 @@ from imagebuilder.proof.services.prove import engine_lines
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
-MASK = "systemd.mask"
 # kernel-command-line(7): what starts instead of the default target.
 RUNLEVELS = {
     **dict.fromkeys(("rescue", "single", "s", "S", "1"), "rescue.target"),
@@ -86,7 +85,6 @@ FILES_OF_SSHD = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 
 
 def prove_start(subject: Subject) -> Iterator[Finding]:
-    """Findings about the first transaction of systemd."""
     startup = subject.startup
     for unit, cycle in startup.dropped.items():
         what = f"{unit} is not started: it is in an ordering cycle"
@@ -169,7 +167,7 @@ def prove_masked(subject: Subject) -> Iterator[Finding]:
 
 def masks(subject: Subject) -> list[KernelWord]:
     """The words that mask a unit (systemd-debug-generator(8))."""
-    return [word for word in kernel_words(subject.cmdline) if word.key == MASK]
+    return [word for word in subject.words if word.key == "systemd.mask"]
 
 
 def starts_otherwise(startup: Startup, name: str) -> bool:
@@ -216,9 +214,8 @@ def place_of(startup: Startup, unit: str) -> str:
 
 
 def prove_words(subject: Subject) -> Iterator[Finding]:
-    """Faults of words that start something other than the system."""
     remove = "remove that parameter (cmdline:)"
-    for word in kernel_words(subject.cmdline):
+    for word in subject.words:
         value = word.value
         if word.key in INITS and not value.endswith("/systemd") and value != "/sbin/init":
             what = f"the node runs {value} instead of systemd"
@@ -230,7 +227,6 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_ports(subject: Subject) -> Iterator[Finding]:
-    """Faults of units that start and use the port of an engine."""
     for unit, kind, line in engine_lines(subject):
         port = line.value(kind.model.settings, "port")
         if port is None or not port.value.isdecimal():

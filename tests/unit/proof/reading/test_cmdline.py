@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from imagebuilder.proof.reading.parameters import kernel_words
+from imagebuilder.proof.reading.config import kernel_words
 
 
 @pytest.mark.parametrize(
