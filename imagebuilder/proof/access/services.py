@@ -9,19 +9,12 @@ from dataclasses import replace
 
 from imagebuilder.elf import read_needs
 from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.proof.reading import units
 from imagebuilder.proof.reading.commands import named_users
 from imagebuilder.proof.reading.nodes import FAMILIES, NPU, NVIDIA, find_family, opened_by
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.scripts import PYTHON, SiteService, cannot_run, site_services
 from imagebuilder.proof.reading.udev import node_of
-from imagebuilder.proof.reading.units import (
-    FOLDERS,
-    Unit,
-    default_memlock,
-    find_file,
-    find_unit,
-    split_prefixes,
-)
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import Device, Service
@@ -55,7 +48,7 @@ KNOWN = {
 
 def prove_services(subject: Subject, devices: Sequence[Device]) -> Iterator[Finding]:
     for service in subject.expectations.services:
-        unit = find_unit(subject.root, service.unit)
+        unit = units.find_unit(subject.root, service.unit)
         if unit is None:
             yield missing(subject.root, service)
             continue
@@ -67,17 +60,17 @@ def prove_services(subject: Subject, devices: Sequence[Device]) -> Iterator[Find
 
 
 def missing(root: Root, service: Service) -> Finding:
-    path = find_file(root, service.unit)
+    path = units.find_file(root, service.unit)
     if path:
         what = f"{service.unit} is masked or a broken link"
         hint = "unmask it (overlay key units:), or remove the service from the overlay's proof:"
         return SAY.fault(what, Evidence(path), hint=hint)
     what = f"{service.unit}, which must use the accelerator, does not exist"
     hint = "install the package that has it, or ship it in the overlay's files/etc/systemd/system"
-    return SAY.fault(what, Evidence(FOLDERS[0]), hint=hint)
+    return SAY.fault(what, Evidence(units.FOLDERS[0]), hint=hint)
 
 
-def prove_programs(root: Root, unit: Unit) -> Iterator[Finding]:
+def prove_programs(root: Root, unit: units.Unit) -> Iterator[Finding]:
     if not unit.every("ExecStart"):
         what = f"{unit.name} starts nothing: it has no ExecStart="
         yield SAY.fault(
@@ -93,7 +86,7 @@ def prove_programs(root: Root, unit: Unit) -> Iterator[Finding]:
             yield SAY.fault(what, *files(unit), Evidence(program), hint=hint)
 
 
-def prove_arguments(service: Service, unit: Unit) -> Iterator[Finding]:
+def prove_arguments(service: Service, unit: units.Unit) -> Iterator[Finding]:
     for refused in service.refuses:
         for line in unit.every("ExecStart"):
             if refused.argument in line.split():
@@ -102,12 +95,12 @@ def prove_arguments(service: Service, unit: Unit) -> Iterator[Finding]:
                 yield SAY.fault(what, *where, hint=f"set ExecStart= without {refused.argument}")
 
 
-def prove_user_option(subject: Subject, unit: Unit) -> Iterator[Finding]:
+def prove_user_option(subject: Subject, unit: units.Unit) -> Iterator[Finding]:
     """Faults of accounts that the daemon of a unit shall become, and that do not exist."""
     if unit.true("DynamicUser"):
         return
     lines = unit.every("ExecStart")
-    commands = ([split_prefixes(line)[1], *unquoted(line)[1:]] for line in lines)
+    commands = ([units.split_prefixes(line)[1], *unquoted(line)[1:]] for line in lines)
     for user in named_users(commands):
         if user not in subject.accounts.users:
             what = f"{unit.name} does not start: its --user {user} does not exist in the image"
@@ -116,10 +109,10 @@ def prove_user_option(subject: Subject, unit: Unit) -> Iterator[Finding]:
             yield SAY.fault(what, *where, hint=hint)
 
 
-def prove_memlock(root: Root, service: Service, unit: Unit) -> Iterator[Finding]:
+def prove_memlock(root: Root, service: Service, unit: units.Unit) -> Iterator[Finding]:
     if not service.memlock:
         return
-    limit = unit.last("LimitMEMLOCK") or default_memlock(root)
+    limit = unit.last("LimitMEMLOCK") or units.default_memlock(root)
     if limit and all(part == "infinity" for part in limit.split(":")):
         said = f"LimitMEMLOCK={limit}"
         what = f"{unit.name} may lock memory without limit"
@@ -130,7 +123,7 @@ def prove_memlock(root: Root, service: Service, unit: Unit) -> Iterator[Finding]
     yield SAY.fault(what, *files(unit), hint=hint)
 
 
-def prove_use(subject: Subject, unit: Unit, needed: Sequence[Device]) -> Iterator[Finding]:
+def prove_use(subject: Subject, unit: units.Unit, needed: Sequence[Device]) -> Iterator[Finding]:
     accounts, dynamic = subject.accounts, unit.true("DynamicUser")
     # systemd.exec(5): the name of a dynamic user is made from that of the unit.
     user = unit.last("User", unit.name.partition(".")[0] if dynamic else "root")
@@ -165,7 +158,7 @@ def prove_use(subject: Subject, unit: Unit, needed: Sequence[Device]) -> Iterato
         yield SAY.fact(what, *files(unit))
 
 
-def files(unit: Unit) -> tuple[Evidence, ...]:
+def files(unit: units.Unit) -> tuple[Evidence, ...]:
     return tuple(Evidence(path, "Service") for path in unit.paths)
 
 
@@ -176,7 +169,7 @@ def reaches(subject: Subject, device: Device, user: str, groups: frozenset[str])
     return node_of(subject, device.path).for_all
 
 
-def needed_by(subject: Subject, unit: Unit, devices: Sequence[Device]) -> list[Device]:
+def needed_by(subject: Subject, unit: units.Unit, devices: Sequence[Device]) -> list[Device]:
     """The declared devices that a service needs.
 
     Those that the backends of its engine open.  For a service without an engine: those of the
@@ -204,7 +197,7 @@ def prove_others(subject: Subject, devices: Sequence[Device]) -> Iterator[Findin
     for service in site_services(subject) if devices else ():
         is_declared = service.name in subject.expectations.units
         needed = [] if is_declared else devices_of(subject, service, devices)
-        unit = find_unit(subject.root, service.name) if needed else None
+        unit = units.find_unit(subject.root, service.name) if needed else None
         if unit is None:
             continue
         found = list(prove_use(subject, unit, needed))

@@ -18,18 +18,9 @@ from typing import Any
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.clusters.kubernetes import k3s_file, k3s_settings
+from imagebuilder.proof.reading import containers
 from imagebuilder.proof.reading.addresses import parse_address, read_hosts
 from imagebuilder.proof.reading.config import list_at, read_toml, value_at
-from imagebuilder.proof.reading.containers import (
-    CNI,
-    CONTAINERD,
-    DAEMON,
-    ContainerRun,
-    container_runs,
-    has_no_cri,
-    read_daemon,
-    read_networks,
-)
 from imagebuilder.proof.reading.mounts import NFS, find_mounts, mount_of
 from imagebuilder.proof.reading.nodes import find_family
 from imagebuilder.proof.reading.scripts import SiteService, services_of
@@ -117,7 +108,7 @@ def prove_storage(subject: Subject) -> Iterator[Finding]:
 
 def find_storage(subject: Subject) -> Iterator[ContainerStorage]:
     """What is known: settings that cannot be read are another finding."""
-    root, daemon = subject.root, read_daemon(subject)
+    root, daemon = subject.root, containers.read_daemon(subject)
     docker = [*services_of(subject, "dockerd")]
     for service in docker if not daemon.problem else ():
         yield storage_of_docker(daemon.values, service)
@@ -125,8 +116,8 @@ def find_storage(subject: Subject) -> Iterator[ContainerStorage]:
     has_kubelet = any(services_of(subject, "kubelet"))
     if not docker or has_kubelet:
         for service in services_of(subject, "containerd"):
-            read = read_toml(root, CONTAINERD)
-            if not read.problem and not has_no_cri(read.values):
+            read = read_toml(root, containers.CONTAINERD)
+            if not read.problem and not containers.has_no_cri(read.values):
                 storage = storage_of_containerd(root, service, read.values)
                 yield replace(storage, by_clients=not has_kubelet)
     for service in services_of(subject, "k3s"):
@@ -141,7 +132,11 @@ def find_storage(subject: Subject) -> Iterator[ContainerStorage]:
 def storage_of_docker(settings: Mapping[str, Any], service: SiteService) -> ContainerStorage:
     folder = service.option("--data-root", "-g") or settings.get("data-root", "/var/lib/docker")
     driver = service.option("--storage-driver", "-s") or settings.get("storage-driver")
-    where = Evidence(DAEMON, symbol="data-root") if "data-root" in settings else service.evidence
+    where = (
+        Evidence(containers.DAEMON, symbol="data-root")
+        if "data-root" in settings
+        else service.evidence
+    )
     # Without a choice dockerd takes the first driver that works, at last vfs.
     chosen = str(driver or "overlay2")
     return ContainerStorage(service, str(folder), chosen, where, may_copy=not driver)
@@ -153,7 +148,11 @@ def storage_of_containerd(
     folder = service.option("--root") or settings.get("root", "/var/lib/containerd")
     drivers = (value_at(settings, "plugins", *keys, "snapshotter") for keys in SNAPSHOTTERS)
     driver = next((each for each in drivers if isinstance(each, str)), "overlayfs")
-    where = Evidence(CONTAINERD, symbol="root") if root.is_file(CONTAINERD) else service.evidence
+    where = (
+        Evidence(containers.CONTAINERD, symbol="root")
+        if root.is_file(containers.CONTAINERD)
+        else service.evidence
+    )
     return ContainerStorage(service, str(folder), driver, where)
 
 
@@ -184,19 +183,19 @@ def prove_bridges(subject: Subject) -> Iterator[Finding]:
                 what = f"{each.user} cannot be reached: {each.address} is in {bridge.network}, "
                 what += f"which {bridge.name} takes on every node"
                 hint = 'choose networks that the site does not use: "bip" and '
-                hint += f'"default-address-pools" in {DAEMON}'
+                hint += f'"default-address-pools" in {containers.DAEMON}'
                 if bridge.name != BRIDGE:
                     hint = "choose a network that the site does not use"
                 yield SAY.warning(what, each.evidence, bridge.evidence, hint=hint)
 
 
 def find_bridges(subject: Subject) -> Iterator[Bridge]:
-    read = read_daemon(subject)
+    read = containers.read_daemon(subject)
     for service in services_of(subject, "dockerd") if not read.problem else ():
         yield from bridge_of_docker(service, read.values)
         break
     if any(any(services_of(subject, each)) for each in ("kubelet", "crio")):
-        for network in read_networks(subject.root, CNI):
+        for network in containers.read_networks(subject.root, containers.CNI):
             for text in network.ranges:
                 if (parsed := network_of(text)) and network.plugin in ("bridge", "ptp"):
                     said = f"the {network.plugin} of {network.path}"
@@ -212,7 +211,7 @@ def bridge_of_docker(service: SiteService, settings: Mapping[str, Any]) -> Itera
     base = base or next(iter(re.findall(r"base=([\d./]+)", pool_option)), None)
     if bridge:
         return
-    where = Evidence(DAEMON, symbol="bip" if told else "default-address-pools")
+    where = Evidence(containers.DAEMON, symbol="bip" if told else "default-address-pools")
     where = where if told or base else service.evidence
     if network := network_of(str(told or base or DEFAULT)):
         yield Bridge(network, BRIDGE, where)
@@ -260,14 +259,14 @@ class PodmanDefaults:
 def prove_container_devices(subject: Subject) -> Iterator[Finding]:
     """Warnings: what an image of a container needs, only its name says."""
     defaults = read_defaults(subject.root)
-    for run in container_runs(subject):
+    for run in containers.container_runs(subject):
         given = [*run.every("device"), *(defaults.devices if run.engine == PODMAN else ())]
         paths = [each.partition(":")[0].rstrip("/") for each in given]
         yield from prove_complete(run, paths)
         yield from prove_groups(subject, run, paths, defaults)
 
 
-def prove_complete(run: ContainerRun, paths: Sequence[str]) -> Iterator[Finding]:
+def prove_complete(run: containers.ContainerRun, paths: Sequence[str]) -> Iterator[Finding]:
     """A warning of a container for ROCm that gets one of the nodes which ROCm needs, not both
     (rocm.docs.amd.com, "Running ROCm Docker containers").
 
@@ -295,7 +294,7 @@ def prove_complete(run: ContainerRun, paths: Sequence[str]) -> Iterator[Finding]
 
 
 def prove_groups(
-    subject: Subject, run: ContainerRun, paths: Sequence[str], defaults: PodmanDefaults
+    subject: Subject, run: containers.ContainerRun, paths: Sequence[str], defaults: PodmanDefaults
 ) -> Iterator[Finding]:
     """A warning of a container without root that does not keep the groups of its user: keep-groups
     does, with crun alone (podman-run(1), --group-add).
@@ -321,7 +320,7 @@ def prove_groups(
         yield SAY.warning(what, run.evidence, hint=hint)
 
 
-def is_shut(subject: Subject, run: ContainerRun, path: str) -> bool:
+def is_shut(subject: Subject, run: containers.ContainerRun, path: str) -> bool:
     """Whether only a supplementary group of the account may open a device; the account's first
     group is kept.
     """

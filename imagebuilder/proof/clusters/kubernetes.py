@@ -12,16 +12,9 @@ from typing import Any
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
+from imagebuilder.proof.reading import containers
 from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.config import SettingsFile, read_toml, read_yaml, value_at
-from imagebuilder.proof.reading.containers import (
-    CNI,
-    CONTAINERD,
-    CRI_NAMES,
-    CRIO,
-    OLD_NAMES,
-    read_networks,
-)
 from imagebuilder.proof.reading.mounts import FSTAB, find_mounts, mount_of
 from imagebuilder.proof.reading.parameters import name_of, read_sysctl
 from imagebuilder.proof.reading.scripts import SiteService, services_of, texts_of
@@ -111,19 +104,23 @@ def prove_cgroups(
     root: Root, kubelet: SiteService, path: str, settings: Mapping[str, Any]
 ) -> Iterator[Finding]:
     """A fault of a kubelet and a containerd that manage control groups in different ways."""
-    told = read_toml(root, CONTAINERD).values
-    endpoint = str(settings.get("containerRuntimeEndpoint", CONTAINERD))
+    told = read_toml(root, containers.CONTAINERD).values
+    endpoint = str(settings.get("containerRuntimeEndpoint", containers.CONTAINERD))
     # containerd 2 tells the kubelet which driver it uses (KubeletCgroupDriverFromCRI).
     if not settings or not told or told.get("version") == 3 or "containerd" not in endpoint:
         return
     ours = str(settings.get("cgroupDriver", "cgroupfs"))
-    driver = "systemd" if any(uses_systemd(told, name) for name in OLD_NAMES) else "cgroupfs"
+    driver = (
+        "systemd" if any(uses_systemd(told, name) for name in containers.OLD_NAMES) else "cgroupfs"
+    )
     if ours != driver:
         what = f"{kubelet.name} uses the cgroup driver {ours}, but containerd uses {driver}: pods "
         what += "fail, or their limits are not enforced"
         where = Evidence(path, symbol="cgroupDriver")
         hint = "set cgroupDriver: systemd, and SystemdCgroup = true in the options of runc"
-        yield SAY.fault(what, where, Evidence(CONTAINERD, symbol="SystemdCgroup"), hint=hint)
+        yield SAY.fault(
+            what, where, Evidence(containers.CONTAINERD, symbol="SystemdCgroup"), hint=hint
+        )
 
 
 def uses_systemd(told: Mapping[str, Any], plugin: str) -> bool:
@@ -193,10 +190,10 @@ def prove_networks(
     get the same addresses.
     """
     told = kubelet.option("--container-runtime-endpoint")
-    endpoint = told or str(settings.get("containerRuntimeEndpoint", CONTAINERD))
+    endpoint = told or str(settings.get("containerRuntimeEndpoint", containers.CONTAINERD))
     runtime = "CRI-O" if "crio" in endpoint else "containerd"
     folder = folder_of_crio(root) if runtime == "CRI-O" else folder_of_containerd(root)
-    networks = list(read_networks(root, folder)) if folder else []
+    networks = list(containers.read_networks(root, folder)) if folder else []
     if not networks or networks[0].plugin not in OF_ONE_NODE or not networks[0].ranges:
         return
     first = networks[0]
@@ -215,16 +212,16 @@ def prove_networks(
 
 def folder_of_containerd(root: Root) -> str:
     """The folder of which containerd takes the first file, "" if it takes more of them."""
-    settings = read_toml(root, CONTAINERD).values
-    found = [value_at(settings, "plugins", name, "cni") for name in CRI_NAMES]
+    settings = read_toml(root, containers.CONTAINERD).values
+    found = [value_at(settings, "plugins", name, "cni") for name in containers.CRI_NAMES]
     cni = next((each for each in found if isinstance(each, dict)), {})
-    return str(cni.get("conf_dir", CNI)) if cni.get("max_conf_num", 1) == 1 else ""
+    return str(cni.get("conf_dir", containers.CNI)) if cni.get("max_conf_num", 1) == 1 else ""
 
 
 def folder_of_crio(root: Root) -> str:
     """The folder of which CRI-O takes the first file, "" if it takes one by the network's name."""
-    folder, name = CNI, ""
-    for path in root.glob(*CRIO):
+    folder, name = containers.CNI, ""
+    for path in root.glob(*containers.CRIO):
         network = value_at(read_toml(root, path).values, "crio", "network")
         if isinstance(network, dict):
             folder = str(network.get("network_dir", folder))

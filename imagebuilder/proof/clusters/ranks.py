@@ -10,16 +10,8 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
+from imagebuilder.proof.reading import environment
 from imagebuilder.proof.reading.addresses import HOSTS, host_of, is_loopback, read_hosts
-from imagebuilder.proof.reading.environment import (
-    ADD_LOOPBACK,
-    INTERFACE,
-    REMOVE,
-    USES_LOOPBACK,
-    Environment,
-    runtime_files,
-    uses_loopback,
-)
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.scripts import SiteService, site_services
 from imagebuilder.proof.reading.systemd import SERVER_FAMILIES, address_families, said_in
@@ -114,10 +106,12 @@ def prove_names(
 
 def prove_loopback(service: SiteService) -> Iterator[Finding]:
     for name, variable in service.environment.items():
-        if re.fullmatch(INTERFACE, name) and re.fullmatch(r"\s*=?lo\s*", variable.value):
+        if re.fullmatch(environment.INTERFACE, name) and re.fullmatch(
+            r"\s*=?lo\s*", variable.value
+        ):
             what = f"{name}={variable.value} keeps {service.name} from the other nodes: it only "
             what += "uses the loopback interface"
-            yield SAY.fault(what, variable.evidence(name), hint=REMOVE)
+            yield SAY.fault(what, variable.evidence(name), hint=environment.REMOVE)
 
 
 def prove_excluded(service: SiteService) -> Iterator[Finding]:
@@ -128,15 +122,15 @@ def prove_excluded(service: SiteService) -> Iterator[Finding]:
     if service.name in service.subject.expectations.units:
         return
     for name, variable in service.environment.items():
-        if uses_loopback(name, variable.value):
-            what = f"{name}={variable.value} of {service.name} {USES_LOOPBACK}"
-            yield SAY.warning(what, variable.evidence(name), hint=ADD_LOOPBACK)
+        if environment.uses_loopback(name, variable.value):
+            what = f"{name}={variable.value} of {service.name} {environment.USES_LOOPBACK}"
+            yield SAY.warning(what, variable.evidence(name), hint=environment.ADD_LOOPBACK)
     for option, name, value in zip(
         service.words, service.words[1:], service.words[2:], strict=False
     ):
-        if option in MCA and service.program in MPI and uses_loopback(name, value):
-            what = f"{name} {value} of {service.name} {USES_LOOPBACK}"
-            yield SAY.warning(what, service.evidence, hint=ADD_LOOPBACK)
+        if option in MCA and service.program in MPI and environment.uses_loopback(name, value):
+            what = f"{name} {value} of {service.name} {environment.USES_LOOPBACK}"
+            yield SAY.warning(what, service.evidence, hint=environment.ADD_LOOPBACK)
 
 
 def prove_netlink(root: Root, service: SiteService) -> Iterator[Finding]:
@@ -183,7 +177,7 @@ def prove_mpi(subject: Subject) -> Iterator[Finding]:
     version = version_of(subject)
     if not version:
         return
-    for known in runtime_files(subject.root):
+    for known in environment.runtime_files(subject.root):
         yield from prove_components(subject, known, version)
     told: set[str] = set()
     for service in site_services(subject):
@@ -212,7 +206,9 @@ def components_of(subject: Subject) -> dict[str, frozenset[str]]:
     return {framework: frozenset(names) for framework, names in found.items()}
 
 
-def prove_components(subject: Subject, known: Environment, version: str) -> Iterator[Finding]:
+def prove_components(
+    subject: Subject, known: environment.Environment, version: str
+) -> Iterator[Finding]:
     for name, variable in known.items():
         yield from prove_list(
             subject, name.removeprefix(PREFIX), variable.value, variable.evidence(name), version

@@ -7,21 +7,7 @@ import struct
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.kernel.built import (
-    find_shipped,
-    prove_built,
-    prove_content,
-    prove_dependencies,
-    prove_dkms,
-    prove_signed,
-)
-from imagebuilder.proof.kernel.devices import (
-    drivers_of,
-    needed_files,
-    prove_devices,
-    prove_loading,
-    prove_nics,
-)
+from imagebuilder.proof.kernel import built, devices
 from imagebuilder.proof.kernel.options import prove_words
 from imagebuilder.proof.reading.modules import FOLDER
 from imagebuilder.proof.say import Say, some
@@ -38,21 +24,21 @@ def prove_kernel(subject: Subject) -> Iterator[Finding]:
     if not subject.kernel:
         return
     yield from one_kernel(subject)
-    drivers = drivers_of(subject)
+    drivers = devices.drivers_of(subject)
     if not subject.root.is_dir(drivers.kernel.folder):
         return
-    needed = needed_files(subject, drivers)
-    shipped = find_shipped(subject, drivers.kernel)
-    yield from prove_built(drivers.kernel, needed, shipped)
+    needed = devices.needed_files(subject, drivers)
+    shipped = built.find_shipped(subject, drivers.kernel)
+    yield from built.prove_built(drivers.kernel, needed, shipped)
     # Modules that the kernel's packages shipped fit together.
     if not shipped.issuperset(needed):
-        yield from prove_content(drivers.kernel, needed, subject.cmdline)
-    yield from prove_dependencies(drivers.kernel)
-    yield from prove_dkms(drivers.kernel)
-    yield from prove_signed(drivers.kernel, subject.cmdline)
-    yield from prove_devices(subject, drivers)
-    yield from prove_loading(subject, drivers)
-    yield from prove_nics(drivers)
+        yield from built.prove_content(drivers.kernel, needed, subject.cmdline)
+    yield from built.prove_dependencies(drivers.kernel)
+    yield from built.prove_dkms(drivers.kernel)
+    yield from built.prove_signed(drivers.kernel, subject.cmdline)
+    yield from devices.prove_devices(subject, drivers)
+    yield from devices.prove_loading(subject, drivers)
+    yield from devices.prove_nics(drivers)
     yield from prove_words(subject)
 
 

@@ -10,15 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Level, Question
-from imagebuilder.proof.libraries import SAY
+from imagebuilder.proof.libraries import SAY, driver_rules
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
-from imagebuilder.proof.libraries.driver_rules import (
-    prove_driver,
-    prove_driver_releases,
-    prove_releases,
-    prove_renamed,
-    prove_runtimes,
-)
 from imagebuilder.proof.reading.libraries import (
     DRIVERS,
     PYTHON,
@@ -54,11 +47,11 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
     gaps = list(prove_closure(closure, declared, subject.shipped))
     yield from gaps
     yield from prove_preload(search)
-    yield from prove_runtimes(closure, declared)
-    yield from prove_releases(closure)
-    yield from prove_driver(subject)
-    yield from prove_driver_releases(subject, files)
-    yield from prove_renamed(search)
+    yield from driver_rules.prove_runtimes(closure, declared)
+    yield from driver_rules.prove_releases(closure)
+    yield from driver_rules.prove_driver(subject)
+    yield from driver_rules.prove_driver_releases(subject, files)
+    yield from driver_rules.prove_renamed(search)
     yield from prove_sources(subject)
     vendors = frozenset(one.pci.partition(":")[0] for one in subject.hardware)
     wants = any("vulkan" in engine.backends for engine in subject.expectations.engines)

@@ -9,18 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.privileges.files import (
-    find_accounts,
-    find_consoles,
-    find_devices,
-    find_files,
-)
+from imagebuilder.proof.privileges import files, searched
 from imagebuilder.proof.privileges.login import find_ways_in
-from imagebuilder.proof.privileges.searched import (
-    find_open_folders,
-    find_programs,
-    find_search_folders,
-)
 from imagebuilder.proof.privileges.sudo import find_rules, prove_patterns
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.accounts import PASSWD
@@ -65,16 +55,16 @@ def prove_privileges(subject: Subject) -> Iterator[Finding]:
 
 def find_privileges(subject: Subject) -> Iterator[Privilege]:
     root = subject.root
-    run = with_parents({*programs_of(subject), *find_programs(subject), *preloaded(root)})
+    run = with_parents({*programs_of(subject), *searched.find_programs(subject), *preloaded(root)})
     entries = with_tmpfiles(subject, subject.entries)
-    yield from find_files(root, entries, subject.accounts.group_names, run)
-    yield from find_open_folders(find_search_folders(root), entries)
+    yield from files.find_files(root, entries, subject.accounts.group_names, run)
+    yield from searched.find_open_folders(searched.find_search_folders(root), entries)
     users = {user.name: frozenset(user.groups) for user in subject.image.users}
-    yield from find_accounts(root, users)
+    yield from files.find_accounts(root, users)
     yield from find_rules(root)
     yield from find_ways_in(subject, entries)
-    yield from find_consoles(subject)
-    yield from find_devices(subject)
+    yield from files.find_consoles(subject)
+    yield from files.find_devices(subject)
     yield from find_ports(subject)
     for each in subject.family.find_unsigned(root):
         gains = f"{each.what}: packages are installed without a valid signature"

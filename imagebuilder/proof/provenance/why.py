@@ -24,13 +24,7 @@ from imagebuilder.errors import InputError, one_line
 from imagebuilder.image.files import original
 from imagebuilder.image.sbom import IMAGE, UNKNOWN, relationship, renamed, spdx_id
 from imagebuilder.image.types import Image, read_image
-from imagebuilder.proof.provenance.read import (
-    CONFIGURE,
-    Records,
-    read_records,
-    trace_all,
-    trace_path,
-)
+from imagebuilder.proof.provenance import read
 from imagebuilder.proof.reading.provenance import Trace, TraceKind, walk_root
 from imagebuilder.recipe.generated import key_of
 from imagebuilder.recipe.positions import load_document
@@ -100,9 +94,9 @@ def explain(settings: Settings, name: str, path: str) -> Explained:
     purpose = f"why-{image.profile}"
     with checked_out(settings, store, image.root.commit, purpose) as work:
         root = Root(work / "root")
-        records = read_records(store, image, root)
+        records = read.read_records(store, image, root)
         place = place_of(path, root)
-        trace = trace_path(place, records, root)
+        trace = read.trace_path(place, records, root)
         if trace is None:
             raise InputError(
                 f"{image.name} has no {one_line(path)}", hint=why_missing(place, records)
@@ -118,7 +112,7 @@ def explain(settings: Settings, name: str, path: str) -> Explained:
         )
 
 
-def why_missing(path: str, records: Records) -> str:
+def why_missing(path: str, records: read.Records) -> str:
     shipped, remover = records.shipped.get(path), records.history.remover(path)
     if remover:
         return f"{remover} removed it"
@@ -140,7 +134,7 @@ def place_of(path: str, root: Root) -> str:
 
 def find_sources(trace: Trace, image: Image, settings: Settings) -> Iterator[str]:
     """The files of the project that placed a path, or may have made or changed it."""
-    overlay = trace.step.removeprefix(CONFIGURE)
+    overlay = trace.step.removeprefix(read.CONFIGURE)
     folder = settings.find_overlays().get(overlay)
     if folder is None or overlay == trace.step:
         return
@@ -181,7 +175,7 @@ def render_with_files(settings: Settings, name: str) -> str:
     with checked_out(settings, store, image.root.commit, purpose) as work:
         root = Root(work / "root")
         entries = dict(walk_root(root))
-        traces = trace_all(read_records(store, image, root), entries, root).traces
+        traces = read.trace_all(read.read_records(store, image, root), entries, root).traces
         paths = sorted(path for path, info in entries.items() if stat.S_ISREG(info.st_mode))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             sums = pool.map(lambda path: sums_of(Path(f"{root.path}{path}")), paths)

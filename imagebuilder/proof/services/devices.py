@@ -29,16 +29,7 @@ from imagebuilder.proof.reading.environment import (
 from imagebuilder.proof.reading.libraries import DRIVERS, USUAL, announced, driver_said, files_in
 from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.say import prove_answered
-from imagebuilder.proof.services import SAY
-from imagebuilder.proof.services.selectors import (
-    EMULATIONS,
-    HINDRANCES,
-    OVERRIDE,
-    SELECTORS,
-    SHARED,
-    TENSILE,
-    target_of,
-)
+from imagebuilder.proof.services import SAY, selectors
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.root import Root
@@ -73,7 +64,7 @@ EVERYTHING = ("*", "**", "~all~")
 def prove_selection(
     unit: str, backends: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
-    for row in SELECTORS:
+    for row in selectors.SELECTORS:
         variable = environment.get(row.variable)
         if variable is None or not row.backends & set(backends):
             continue
@@ -122,7 +113,7 @@ def prove_interfaces(
 def prove_emulation(
     unit: str, backends: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
-    for readers, row in EMULATIONS:
+    for readers, row in selectors.EMULATIONS:
         variable = environment.get(row.variable)
         if variable and readers & set(backends) and fullmatch(row.value, variable.value.strip()):
             what = f"{row.variable}={variable.value} takes the device from {unit}: {row.what}"
@@ -135,7 +126,7 @@ def prove_hindrances(
     # Memory of graphics is a processor's if all machines with it have that processor.
     has_memory = any(not chip.integrated and not chip.processor for chip in chips)
     architectures = {chip.architecture for chip in chips}
-    for readers, row in (*HINDRANCES, *(SHARED if has_memory else ())):
+    for readers, row in (*selectors.HINDRANCES, *(selectors.SHARED if has_memory else ())):
         variable = environment.get(row.variable)
         if architectures and architectures <= row.without:
             continue
@@ -180,23 +171,23 @@ def prove_python_path(
 
 def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:
     """Faults of variables that make ROCm treat the card as another, or load other kernels."""
-    override = environment.get(OVERRIDE)
+    override = environment.get(selectors.OVERRIDE)
     targets = [target for target in subject.targets if target.startswith("gfx")]
-    if override and targets and target_of(override.value) not in targets:
-        target = target_of(override.value) or "a card without a target"
+    if override and targets and selectors.target_of(override.value) not in targets:
+        target = selectors.target_of(override.value) or "a card without a target"
         yield SAY.fault(
-            f"{OVERRIDE}={override.value} makes ROCm in {unit} treat the card as {target}, but the "
-            f"profile is for {' and '.join(targets)}",
-            override.evidence(OVERRIDE),
+            f"{selectors.OVERRIDE}={override.value} makes ROCm in {unit} treat the card as "
+            f"{target}, but the profile is for {' and '.join(targets)}",
+            override.evidence(selectors.OVERRIDE),
             hint=REMOVE,
         )
-    folder = environment.get(TENSILE)
+    folder = environment.get(selectors.TENSILE)
     if folder and targets:
         names = subject.root.names(folder.value)
         lacking = [t for t in targets if not any(t in name for name in names)]
         if lacking:
-            what = f"{TENSILE}={folder.value} has no kernels for {' and '.join(lacking)}"
-            yield SAY.fault(what, folder.evidence(TENSILE), hint=REMOVE)
+            what = f"{selectors.TENSILE}={folder.value} has no kernels for {' and '.join(lacking)}"
+            yield SAY.fault(what, folder.evidence(selectors.TENSILE), hint=REMOVE)
 
 
 def prove_search(

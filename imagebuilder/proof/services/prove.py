@@ -13,47 +13,15 @@ from imagebuilder.proof.reading.commands import CommandLine, command_of
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.nodes import opened_by
 from imagebuilder.proof.reading.systemd import LoadedUnit, find_loaded
-from imagebuilder.proof.services import SAY
+from imagebuilder.proof.services import SAY, devices, settings, start
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.containers import prove_containers
-from imagebuilder.proof.services.devices import (
-    prove_disguise,
-    prove_drivers,
-    prove_emulation,
-    prove_hindrances,
-    prove_interfaces,
-    prove_python_path,
-    prove_search,
-    prove_selection,
-    prove_sessions,
-    prove_units,
-)
 from imagebuilder.proof.services.programs import (
     prove_caches,
     prove_executable,
     prove_platform_plugins,
     prove_readiness,
     prove_watchdog,
-)
-from imagebuilder.proof.services.settings import (
-    prove_accepted,
-    prove_address,
-    prove_hosts,
-    prove_known,
-    prove_lent,
-    prove_model,
-    prove_port,
-    prove_processor,
-    prove_threads,
-    prove_values,
-    serves_others,
-)
-from imagebuilder.proof.services.start import (
-    prove_conditions,
-    prove_files,
-    prove_lines,
-    prove_others,
-    prove_program,
 )
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import EngineKind, find_engine
@@ -64,13 +32,13 @@ def prove_services(subject: Subject) -> Iterator[Finding]:
     """Findings about logins and containers, and about every service that overlays declare, if there
     is systemd.
     """
-    yield from prove_sessions(subject)
+    yield from devices.prove_sessions(subject)
     yield from prove_containers(subject)
     expected = subject.expectations
     if not expected.units:
         return
-    yield from prove_units(subject)
-    yield from prove_hosts(subject)
+    yield from devices.prove_units(subject)
+    yield from settings.prove_hosts(subject)
     engines = {engine.unit: engine for engine in expected.engines}
     for name in expected.units:
         unit = find_loaded(subject.startup, name)
@@ -94,34 +62,34 @@ def prove_service(
     if engine:
         kind = find_engine(subject.engines, engine.engine)
         line = line_of(unit, kind, environment)
-        serves = serves_others(subject, line, kind)
+        serves = settings.serves_others(subject, line, kind)
         yield from prove_engine(subject, line, kind, engine)
-        yield from prove_threads(subject.startup, unit, line, kind)
-        yield from prove_lent(subject.startup, line, kind)
-        yield from prove_port(subject, unit, line, kind)
-        yield from prove_model(subject, unit.name, kind, environment)
+        yield from settings.prove_threads(subject.startup, unit, line, kind)
+        yield from settings.prove_lent(subject.startup, line, kind)
+        yield from settings.prove_port(subject, unit, line, kind)
+        yield from settings.prove_model(subject, unit.name, kind, environment)
         programs += [p for b in backends for g in kind.files_of(b) for p in subject.root.glob(g)]
-        yield from prove_program(subject, line, kind)
+        yield from start.prove_program(subject, line, kind)
         if kind.model.platform:
             modules = ("torch", kind.model.platform.module)
-            yield from prove_python_path(subject, unit.name, modules, environment)
+            yield from devices.prove_python_path(subject, unit.name, modules, environment)
             yield from prove_platform_plugins(
                 subject, unit.name, engine.path, kind.model.platform.module, environment
             )
         if backends and not engine.allow_cpu and programs:
             opened = devices_of(subject, backends)
-            yield from prove_others(subject, unit, programs[0], opened)
-    yield from prove_conditions(subject, unit)
-    yield from prove_files(subject, unit, environment)
-    yield from prove_lines(subject, unit)
+            yield from start.prove_others(subject, unit, programs[0], opened)
+    yield from start.prove_conditions(subject, unit)
+    yield from start.prove_files(subject, unit, environment)
+    yield from start.prove_lines(subject, unit)
     service = Confined(unit, devices_of(subject, backends), serves, bool(backends))
     yield from prove_confinement(subject.root, subject.startup, service)
     yield from prove_executable(subject.root, unit)
     yield from prove_watchdog(subject.root, unit)
     yield from prove_readiness(subject.root, unit)
     yield from prove_variables(subject, unit, backends, environment)
-    yield from prove_search(subject, unit.name, programs, environment)
-    yield from prove_interfaces(subject, unit.name, environment)
+    yield from devices.prove_search(subject, unit.name, programs, environment)
+    yield from devices.prove_interfaces(subject, unit.name, environment)
     yield from prove_caches(subject, unit, environment)
 
 
@@ -133,13 +101,13 @@ def devices_of(subject: Subject, backends: Sequence[str]) -> tuple[Device, ...]:
 def prove_variables(
     subject: Subject, unit: LoadedUnit, backends: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
-    yield from prove_hindrances(unit.name, backends, environment, subject.chips)
-    yield from prove_emulation(unit.name, backends, environment)
-    yield from prove_selection(unit.name, backends, environment)
+    yield from devices.prove_hindrances(unit.name, backends, environment, subject.chips)
+    yield from devices.prove_emulation(unit.name, backends, environment)
+    yield from devices.prove_selection(unit.name, backends, environment)
     if backends:
-        yield from prove_disguise(subject, unit.name, environment)
+        yield from devices.prove_disguise(subject, unit.name, environment)
     if "vulkan" in backends:
-        yield from prove_drivers(subject, unit.name, environment)
+        yield from devices.prove_drivers(subject, unit.name, environment)
 
 
 def backends_of(subject: Subject, engine: ExpectedEngine | None) -> tuple[str, ...]:
@@ -154,11 +122,11 @@ def prove_engine(
     subject: Subject, line: CommandLine, kind: EngineKind, engine: ExpectedEngine
 ) -> Iterator[Finding]:
     if engine.backends and not engine.allow_cpu:
-        yield from prove_processor(line, kind)
-    yield from prove_values(line, kind)
-    yield from prove_address(subject, line, kind)
-    yield from prove_accepted(subject, line, kind)
-    yield from prove_known(subject, line, kind)
+        yield from settings.prove_processor(line, kind)
+    yield from settings.prove_values(line, kind)
+    yield from settings.prove_address(subject, line, kind)
+    yield from settings.prove_accepted(subject, line, kind)
+    yield from settings.prove_known(subject, line, kind)
 
 
 def engine_lines(subject: Subject) -> Iterator[tuple[LoadedUnit, EngineKind, CommandLine]]:

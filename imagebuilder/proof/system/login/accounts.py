@@ -13,14 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.privileges.login import (
-    CONFIG,
-    FOLDER,
-    SSHD,
-    SshdSettings,
-    said_in,
-    sshd_settings,
-)
+from imagebuilder.proof.privileges import login
 from imagebuilder.proof.privileges.sudo import SUDO, find_sudo
 from imagebuilder.proof.reading.accounts import EXTRA, PASSWD, SHADOW, rows
 from imagebuilder.proof.reading.commands import named_users
@@ -65,7 +58,7 @@ def prove_accounts(subject: Subject) -> Iterator[Finding]:
         what = f"{NOLOGIN} is in the image: only root may log in"
         hint = "remove it; to close a node, create /run/nologin on it"
         yield SAY.fault(what, Evidence(NOLOGIN), hint=hint)
-    if subject.root.lies(SSHD):
+    if subject.root.lies(login.SSHD):
         yield from prove_sshd(subject, users)
     yield from prove_greetings(subject, users)
     yield from prove_sudo(subject, [name for name in users if name != "root"])
@@ -112,7 +105,7 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
     locked = {f[0] for _, f in rows(subject.root, SHADOW, 9) if f[1].startswith("!")}
     homes = sorted(subject.accounts.logins)
     refused: dict[str, str] = {}
-    answers = sshd_settings(subject.root, subject.run, homes)
+    answers = login.sshd_settings(subject.root, subject.run, homes)
     for settings in answers:
         name = settings.account
         groups = subject.accounts.groups_of(name)
@@ -210,16 +203,16 @@ def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:
             yield SAY.fault(f"{what}group {owner}", where, hint=hint)
 
 
-def prove_host_keys(root: Root, answers: Iterable[SshdSettings]) -> Iterator[Finding]:
+def prove_host_keys(root: Root, answers: Iterable[login.SshdSettings]) -> Iterator[Finding]:
     """A fault if sshd has no host key for any algorithm that it offers; it starts all the same."""
-    texts = [root.text(path) for path in (CONFIG, *root.glob(f"{FOLDER}/*.conf"))]
+    texts = [root.text(path) for path in (login.CONFIG, *root.glob(f"{login.FOLDER}/*.conf"))]
     kinds = {kind for text in texts for kind in HOST_KEY.findall(text)}
     for settings in answers:
         offered = settings.values.get("hostkeyalgorithms", "")
         plain = [name for name in offered.split(",") if "-cert-" not in name]
         fits = any(name.startswith(ALGORITHMS[kind.lower()]) for kind in kinds for name in plain)
         if offered and kinds and not fits:
-            path, line = said_in(root, "hostkeyalgorithms", "")
+            path, line = login.said_in(root, "hostkeyalgorithms", "")
             keys = " and ".join(sorted(kinds))
             what = f"sshd refuses every client: its host key is {keys}, but HostKeyAlgorithms is "
             where = Evidence(f"{path}:{line}" if line else path, said=offered)
@@ -229,11 +222,11 @@ def prove_host_keys(root: Root, answers: Iterable[SshdSettings]) -> Iterator[Fin
 
 
 def place_of(subject: Subject, key: str, value: str) -> str:
-    path, line = said_in(subject.root, key, value)
+    path, line = login.said_in(subject.root, key, value)
     return f"{path}:{line}" if line else path
 
 
-def refusal(settings: SshdSettings, groups: frozenset[str]) -> str:
+def refusal(settings: login.SshdSettings, groups: frozenset[str]) -> str:
     """The list by which sshd refuses an account (auth.c, allowed_user()), "" if none."""
     for what, names in (("Users", {settings.account}), ("Groups", groups)):
         for key, lets_in in ((f"Deny{what}", False), (f"Allow{what}", True)):

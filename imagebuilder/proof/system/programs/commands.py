@@ -17,18 +17,10 @@ from collections.abc import Iterator, Sequence
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.privileges.searched import CRON, SPOOL
 from imagebuilder.proof.privileges.sudo import lines_of
+from imagebuilder.proof.reading import scripts
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.quotes import unquoted
-from imagebuilder.proof.reading.scripts import (
-    SHELL,
-    SiteService,
-    UnitCommand,
-    behind_env,
-    runs,
-    services_of,
-    unit_commands,
-)
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, said_in
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject
@@ -70,12 +62,12 @@ HINT = "remove it; to get new packages, lock and build the image again (nightly 
 
 def prove_card_tools(subject: Subject) -> Iterator[Finding]:
     """Warnings: a site may want either."""
-    for command in unit_commands(subject):
+    for command in scripts.unit_commands(subject):
         yield from prove_clocks(subject, command)
     yield from prove_resets(subject)
 
 
-def prove_clocks(subject: Subject, command: UnitCommand) -> Iterator[Finding]:
+def prove_clocks(subject: Subject, command: scripts.UnitCommand) -> Iterator[Finding]:
     """A warning of a limit far below what the cards of the profile reach."""
     boosts = [BOOST[target] for target in subject.targets if target in BOOST]
     if command.program != NVIDIA_SMI or not boosts:
@@ -97,7 +89,7 @@ def prove_resets(subject: Subject) -> Iterator[Finding]:
     What starts at boot alone may reset a card before anything uses it.
     """
     engines = [name for name in subject.expectations.units if find_loaded(subject.startup, name)]
-    commands, told = unit_commands(subject), set[str]()
+    commands, told = scripts.unit_commands(subject), set[str]()
     for command in commands:
         unit = command.unit
         timers = [each for each in unit.firsts("TriggeredBy") if each.endswith(".timer")]
@@ -114,7 +106,7 @@ def prove_resets(subject: Subject) -> Iterator[Finding]:
             yield SAY.warning(what, command.evidence, hint=hint)
 
 
-def reset_of(command: UnitCommand) -> str:
+def reset_of(command: scripts.UnitCommand) -> str:
     """How a command, or the script that it is in, resets a card; "" if it does not."""
     for program, words in RESETS:
         if command.program == program and words & set(command.words):
@@ -124,7 +116,7 @@ def reset_of(command: UnitCommand) -> str:
     return found[0].rpartition("/")[2] if found else ""
 
 
-def is_stopped(name: str, unit: LoadedUnit, commands: Sequence[UnitCommand]) -> bool:
+def is_stopped(name: str, unit: LoadedUnit, commands: Sequence[scripts.UnitCommand]) -> bool:
     stem = name.removesuffix(".service")
     if name in unit.words("Conflicts"):
         return True
@@ -144,12 +136,12 @@ def prove_readings(subject: Subject) -> Iterator[Finding]:
     It reads files NAME.prom in the folders of --collector.textfile.directory, and says nothing of
     others (README of prometheus/node_exporter, "Textfile Collector").
     """
-    exporters = [each for name in EXPORTERS for each in services_of(subject, name)]
+    exporters = [each for name in EXPORTERS for each in scripts.services_of(subject, name)]
     if not exporters:
         return
     read = [folder for each in exporters for folder in folders_of(subject, each)]
     told: set[str] = set()
-    for command in unit_commands(subject):
+    for command in scripts.unit_commands(subject):
         for folder in dict.fromkeys(f for text in command.texts for f in WRITTEN.findall(text)):
             if folder in told or any(fnmatch.fnmatchcase(folder, each) for each in read):
                 continue
@@ -163,7 +155,7 @@ def prove_readings(subject: Subject) -> Iterator[Finding]:
                 yield SAY.warning(what, *where, hint=hint)
 
 
-def folders_of(subject: Subject, exporter: SiteService) -> list[str]:
+def folders_of(subject: Subject, exporter: scripts.SiteService) -> list[str]:
     """The folders that an exporter reads, as globs."""
     words = [part for word in exporter.words for part in (unquoted(word) or [word])]
     told = [option.value for option in options_of(words, (OPTION,)) if option.value]
@@ -174,7 +166,7 @@ def folders_of(subject: Subject, exporter: SiteService) -> list[str]:
     return [posixpath.normpath(each) for each in told]
 
 
-def is_read_elsewhere(startup: Startup, folder: str, writer: UnitCommand) -> bool:
+def is_read_elsewhere(startup: Startup, folder: str, writer: scripts.UnitCommand) -> bool:
     """Whether the command line of another service names a folder."""
     return any(
         folder in word
@@ -208,9 +200,9 @@ def prove_upgrade(
 
 def is_installer(words: Sequence[str]) -> bool:
     """Whether a command is a vendor's installer of a driver, which replaces the image's own."""
-    command = behind_env(words)
+    command = scripts.behind_env(words)
     name = posixpath.basename(command[0]) if command else ""
-    if runs(SHELL, command):
+    if scripts.runs(scripts.SHELL, command):
         first = next((word for word in command[1:] if not word.startswith("-")), "")
         name = posixpath.basename(first)
     return INSTALLERS.fullmatch(name) is not None and not set(command) & NOT_INSTALLING

@@ -16,20 +16,13 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.reading import scripts
 from imagebuilder.proof.reading.accounts import account_of
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.mounts import made_by, made_by_tmpfiles
 from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.python import Distribution, installed, package_folder, site_packages
 from imagebuilder.proof.reading.quotes import unquoted
-from imagebuilder.proof.reading.scripts import (
-    INTERPRETER,
-    PYTHON,
-    first_line,
-    runs,
-    site_services,
-    starting_units,
-)
 from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.reading.units import BINARIES, find_program, is_below, unit_paths
 from imagebuilder.proof.services.devices import WHO, session_environment
@@ -147,8 +140,8 @@ def environments_of(subject: Subject, unit: LoadedUnit) -> Iterator[str]:
     found: dict[str, None] = {}
     for words in unit.lines:
         started = find_program(subject.root, words[0]) or words[0]
-        first = first_line(subject.root.map(started))
-        interpreter = first[0] if first and runs(PYTHON, first) else started
+        first = scripts.first_line(subject.root.map(started))
+        interpreter = first[0] if first and scripts.runs(scripts.PYTHON, first) else started
         for program in (started, interpreter):
             folder = posixpath.dirname(posixpath.dirname(program))
             if folder.count("/") > 1 or subject.root.is_file(f"{folder}/pyvenv.cfg"):
@@ -164,7 +157,7 @@ def prove_docstrings(subject: Subject) -> Iterator[Finding]:
     with an AttributeError on None (huggingface/transformers #36045, #38323, #42279), and PyTorch's
     own decorators did (pytorch/pytorch #76034).
     """
-    for unit in starting_units(subject):
+    for unit in scripts.starting_units(subject):
         environment = environment_of(subject, unit)
         by = removed_by(unit, environment)
         package = find_package(subject, unit) if by else ""
@@ -189,7 +182,7 @@ def removed_by(unit: LoadedUnit, environment: Environment) -> Evidence | None:
 
 def flags_of(words: Sequence[str]) -> str:
     """The letters of Python's own options in a command line."""
-    if not words or not INTERPRETER.fullmatch(posixpath.basename(words[0])):
+    if not words or not scripts.INTERPRETER.fullmatch(posixpath.basename(words[0])):
         return ""
     flags = ""
     for word in words[1:]:
@@ -214,7 +207,7 @@ def find_package(subject: Subject, unit: LoadedUnit) -> str:
 def prove_places(subject: Subject) -> Iterator[Finding]:
     """Warnings: a program may do without what it does not find."""
     yield from prove_there(subject, WHO, session_environment(subject.root), frozenset())
-    units = {service.name: service.unit for service in site_services(subject)}
+    units = {service.name: service.unit for service in scripts.site_services(subject)}
     for unit in units.values():
         environment = environment_of(subject, unit)
         own = frozenset(made_by(unit))
@@ -304,7 +297,7 @@ def prove_tools(subject: Subject) -> Iterator[Finding]:
     """Warnings, each variable of a file once: the service may never start the program."""
     told: set[tuple[str, str]] = set()
     environments = [(WHO, session_environment(subject.root))]
-    units = starting_units(subject)
+    units = scripts.starting_units(subject)
     environments += [(unit.name, environment_of(subject, unit)) for unit in units]
     for who, environment in environments:
         for name, variable in environment.items():

@@ -34,13 +34,8 @@ from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.unread import READ
+from imagebuilder.proof.system.programs import syntax
 from imagebuilder.proof.system.programs.commands import prove_upgrade
-from imagebuilder.proof.system.programs.syntax import (
-    PythonScript,
-    ShellText,
-    prove_python_scripts,
-    prove_shell_syntax,
-)
 from imagebuilder.root import Root
 
 SHELLS = frozenset(("sh", "dash", "bash"))
@@ -79,8 +74,8 @@ def prove_scripts(subject: Subject) -> Iterator[Finding]:
     yield from prove_shell_words(subject)
     queue = [*of_units(subject), *of_others(subject), *of_slurm(subject)]
     seen: set[tuple[str, str]] = set()
-    pythons: list[PythonScript] = []
-    shells: list[ShellText] = [*of_logins(subject)]
+    pythons: list[syntax.PythonScript] = []
+    shells: list[syntax.ShellText] = [*of_logins(subject)]
     while queue:
         program = queue.pop(0)
         path = subject.root.resolve(program.path) or program.path
@@ -92,8 +87,8 @@ def prove_scripts(subject: Subject) -> Iterator[Finding]:
         queue += reading.started()
         pythons += filter(None, [reading.python])
         shells += filter(None, [reading.shell_text])
-    yield from prove_python_scripts(subject, pythons)
-    yield from prove_shell_syntax(subject, shells)
+    yield from syntax.prove_python_scripts(subject, pythons)
+    yield from syntax.prove_shell_syntax(subject, shells)
 
 
 def prove_shell_words(subject: Subject) -> Iterator[Finding]:
@@ -181,11 +176,11 @@ def of_slurm(subject: Subject) -> Iterator[SiteProgram]:
         yield SiteProgram(path, said, tuple(PATH.split(":")), matters=drains, is_named=drains)
 
 
-def of_logins(subject: Subject) -> Iterator[ShellText]:
+def of_logins(subject: Subject) -> Iterator[syntax.ShellText]:
     """The site's files that a login shell reads."""
     for path in site_files(subject, *LOGINS):
         said = f"{path}, which every login shell reads,"
-        yield ShellText("/bin/sh", subject.root.text(path), path, said, matters=False)
+        yield syntax.ShellText("/bin/sh", subject.root.text(path), path, said, matters=False)
 
 
 def beginning(root: Root, path: str) -> bytes:
@@ -219,24 +214,26 @@ class ScriptReading:
         return name if (name := posixpath.basename(found or "")) in SHELLS else ""
 
     @cached_property
-    def python(self) -> PythonScript | None:
+    def python(self) -> syntax.PythonScript | None:
         """The program if Python runs it."""
         words = self.program.runner or self.first
         if not runs(PYTHON, words) or not self.data:
             return None
         runner = tuple(word for word in behind_env(words) if not TEXT.fullmatch(word))
         program = self.program
-        return PythonScript(
+        return syntax.PythonScript(
             program.path, program.text, program.said, runner, program.python_path, program.matters
         )
 
     @cached_property
-    def shell_text(self) -> ShellText | None:
+    def shell_text(self) -> syntax.ShellText | None:
         """The whole of the program if a shell runs it."""
         if not self.shell or len(self.data) > MOST_BYTES:
             return None
         program, text = self.program, self.data.decode(errors="surrogateescape")
-        return ShellText(f"/bin/{self.shell}", text, program.path, program.said, program.matters)
+        return syntax.ShellText(
+            f"/bin/{self.shell}", text, program.path, program.said, program.matters
+        )
 
     @cached_property
     def script(self) -> ShellScript | None:

@@ -7,17 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.reading import systemd
 from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.config import CMDLINE, KernelWord
 from imagebuilder.proof.reading.environment import environment_of
-from imagebuilder.proof.reading.systemd import (
-    DEFAULT,
-    LOADED,
-    WANTING,
-    LoadedUnit,
-    Startup,
-    said_in,
-)
 from imagebuilder.proof.reading.units import FOLDERS, find_file, template
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.prove import engine_lines
@@ -97,7 +90,7 @@ def prove_start(subject: Subject) -> Iterator[Finding]:
         yield not_started(subject, missing)
     else:
         names = some(sorted(subject.enabled))
-        yield SAY.fact(f"units that overlays enable start with {DEFAULT}: {names}")
+        yield SAY.fact(f"units that overlays enable start with {systemd.DEFAULT}: {names}")
     yield from prove_stopped(subject)
     yield from prove_masked(subject)
     yield from prove_words(subject)
@@ -129,7 +122,7 @@ def prove_stopped(subject: Subject) -> Iterator[Finding]:
     startup = subject.startup
     for name in subject.enabled:
         unit = startup.units.get(name)
-        if unit is None or unit.state != LOADED:
+        if unit is None or unit.state != systemd.LOADED:
             continue
         for other in unit.firsts("ConflictedBy"):
             rival = startup.units.get(other)
@@ -170,19 +163,19 @@ def masks(subject: Subject) -> list[KernelWord]:
     return [word for word in subject.words if word.key == "systemd.mask"]
 
 
-def starts_otherwise(startup: Startup, name: str) -> bool:
+def starts_otherwise(startup: systemd.Startup, name: str) -> bool:
     """Whether a unit starts under another name, or on demand."""
     unit = startup.units.get(name)
-    if unit is None or unit.state != LOADED:
+    if unit is None or unit.state != systemd.LOADED:
         return False
-    wanting = {each for key in WANTING for each in unit.firsts(key)}
+    wanting = {each for key in systemd.WANTING for each in unit.firsts(key)}
     return unit.name in startup.jobs or (bool(wanting) and not wanting & BOOT)
 
 
 def not_started(subject: Subject, missing: list[str]) -> Finding:
     """The fault of enabled units that do not start, with the reason if known."""
     masked = [word.text for word in masks(subject) if word.value in missing]
-    default = subject.startup.units.get(DEFAULT)
+    default = subject.startup.units.get(systemd.DEFAULT)
     if masked:
         where = Evidence(CMDLINE, said=" ".join(masked))
         why, hint = "the command line masks it", f"remove {masked[0]} (cmdline:)"
@@ -199,7 +192,7 @@ def not_started(subject: Subject, missing: list[str]) -> Finding:
     return SAY.fault(what, where, hint=hint)
 
 
-def state_of(unit: LoadedUnit | None) -> str:
+def state_of(unit: systemd.LoadedUnit | None) -> str:
     """Why a unit does not start, as far as systemd reports it."""
     if unit is None or unit.state == "not-found":
         return "the unit does not exist"
@@ -208,7 +201,7 @@ def state_of(unit: LoadedUnit | None) -> str:
     return f"systemd reports it as {unit.state}"
 
 
-def place_of(startup: Startup, unit: str) -> str:
+def place_of(startup: systemd.Startup, unit: str) -> str:
     found = startup.units.get(unit)
     return found.paths[0] if found and found.paths else f"/etc/systemd/system/{unit}"
 
@@ -245,7 +238,7 @@ def prove_listeners(subject: Subject) -> Iterator[Finding]:
     declared = subject.image.listens
     engines = {engine.unit for engine in subject.expectations.engines}
     for unit in subject.startup.starting() if declared is not None else ():
-        where = said_in(subject.root, unit, "ExecStart")
+        where = systemd.said_in(subject.root, unit, "ExecStart")
         if where.path in subject.shipped or engines & {unit.name, template(unit.name)}:
             continue
         for name, variable in environment_of(subject, unit).items():
@@ -271,7 +264,7 @@ def listened_port(words: Sequence[str]) -> str:
     return found["port"] if found else ""
 
 
-def port_users(subject: Subject, unit: LoadedUnit, port: str) -> Iterator[Evidence]:
+def port_users(subject: Subject, unit: systemd.LoadedUnit, port: str) -> Iterator[Evidence]:
     for name in sorted(subject.startup.units):
         other = subject.startup.units[name]
         if other.name in (unit.name, "") or name != other.name or name not in subject.startup.jobs:
