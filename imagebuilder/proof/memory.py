@@ -119,9 +119,7 @@ def verified_file(state: Path, profile: str) -> Path:
 
 
 def find_verified(state: Path, store: Store, image: Image) -> Verified:
-    """What is known of files of the profile's last root that the image has too; nothing if that
-    root is unknown or no longer in the store.
-    """
+    """What is known of files of the last root that the image has too; else nothing."""
     path = verified_file(state, image.profile)
     if not path.exists():
         return Verified()

@@ -101,9 +101,7 @@ def answer_question(
 
 
 def shown(finding: Finding) -> Finding:
-    """The finding in printable lines, with secrets hidden: it has names and lines of files, which
-    may contain anything.
-    """
+    """The finding in printable lines, with secrets hidden: files may contain anything."""
     return replace(
         finding,
         what=line_of(hidden(finding.what)),

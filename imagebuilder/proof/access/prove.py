@@ -214,9 +214,7 @@ def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Iter
 
 
 def prove_limits(subject: Subject) -> Iterator[Finding]:
-    """Findings about memlock of the accounts; checked if a service locks memory, because an account
-    that runs the same program by hand then does too.
-    """
+    """Memlock of the accounts, who may run by hand what a service runs that locks memory."""
     limits = read_limits(subject.root, "memlock")
     for user in subject.expectations.users:
         found = limits_of(user, subject.accounts, limits)

@@ -296,9 +296,7 @@ def prove_complete(run: containers.ContainerRun, paths: Sequence[str]) -> Iterat
 def prove_groups(
     subject: Subject, run: containers.ContainerRun, paths: Sequence[str], defaults: PodmanDefaults
 ) -> Iterator[Finding]:
-    """A warning of a container without root that does not keep the groups of its user: keep-groups
-    does, with crun alone (podman-run(1), --group-add).
-    """
+    """A warning of a container without root that drops groups (podman-run(1), --group-add)."""
     maps = (*run.every("gidmap"), *run.every("uidmap"))
     maps += tuple(each for each in run.every("userns") if "map" in each)
     if run.engine != PODMAN or not run.account or maps:
@@ -321,9 +319,7 @@ def prove_groups(
 
 
 def is_shut(subject: Subject, run: containers.ContainerRun, path: str) -> bool:
-    """Whether only a supplementary group of the account may open a device; the account's first
-    group is kept.
-    """
+    """Whether only a supplementary group of the account, not its first, may open a device."""
     node = f"{DRI}/renderD128" if path == DRI or path.startswith(f"{DRI}/by-path") else path
     if find_family(node) is None:
         return False

@@ -125,10 +125,8 @@ def prove_excluded(service: SiteService) -> Iterator[Finding]:
         if environment.uses_loopback(name, variable.value):
             what = f"{name}={variable.value} of {service.name} {environment.USES_LOOPBACK}"
             yield SAY.warning(what, variable.evidence(name), hint=environment.ADD_LOOPBACK)
-    for option, name, value in zip(
-        service.words, service.words[1:], service.words[2:], strict=False
-    ):
-        if option in MCA and service.program in MPI and environment.uses_loopback(name, value):
+    for name, value in parameters_of(service):
+        if environment.uses_loopback(name, value):
             what = f"{name} {value} of {service.name} {environment.USES_LOOPBACK}"
             yield SAY.warning(what, service.evidence, hint=environment.ADD_LOOPBACK)
 
@@ -185,10 +183,15 @@ def prove_mpi(subject: Subject) -> Iterator[Finding]:
             if found.what not in told:
                 told.add(found.what)
                 yield found
-        words = service.words
-        for option, name, value in zip(words, words[1:], words[2:], strict=False):
-            if option in MCA and service.program in MPI:
-                yield from prove_list(subject, name, value, service.evidence, version)
+        for name, value in parameters_of(service):
+            yield from prove_list(subject, name, value, service.evidence, version)
+
+
+def parameters_of(service: SiteService) -> Iterator[tuple[str, str]]:
+    """The parameters of Open MPI that a command line sets."""
+    words = service.words if service.program in MPI else ()
+    found = zip(words, words[1:], words[2:], strict=False)
+    return ((name, value) for option, name, value in found if option in MCA)
 
 
 def version_of(subject: Subject) -> str:

@@ -186,28 +186,21 @@ def prove_memory(root: Root, daemon: SiteService) -> Iterator[Finding]:
 def prove_cards(root: Root, daemon: SiteService) -> Iterator[Finding]:
     path, _ = read_slurm(root, "gres.conf")
     for line in root.text(path).splitlines():
-        for found in SETTING.finditer(line.partition("#")[0]):
-            card = CARD.match(found["value"]) if found["key"].lower() == "file" else None
-            if card is None:
-                continue
-            numbers = [whole(each) for each in re.findall(r"\d+", card["numbers"])]
-            most = max(numbers, default=0)
-            more = most - FIRST.get(card["begin"], 0)
-            if more > 0:
-                what = f"{daemon.name} does not start on a node with {cards(more)}: {path} names "
-                what += f"{card['begin']}{most}"
-                hint = "let AutoDetect= find the cards, or add a line with NodeName= for each node"
-                yield SAY.warning(what, Evidence(path, said=line.strip()), hint=hint)
-
-
-def cards(count: int) -> str:
-    return "one card" if count == 1 else f"fewer than {count + 1} cards"
+        card = CARD.match(settings_of(line.partition("#")[0]).get("file", ""))
+        if card is None:
+            continue
+        most = max((whole(each) for each in re.findall(r"\d+", card["numbers"])), default=0)
+        more = most - FIRST.get(card["begin"], 0)
+        if more > 0:
+            fewer = "one card" if more == 1 else f"fewer than {more + 1} cards"
+            what = f"{daemon.name} does not start on a node with {fewer}: {path} names "
+            what += f"{card['begin']}{most}"
+            hint = "let AutoDetect= find the cards, or add a line with NodeName= for each node"
+            yield SAY.warning(what, Evidence(path, said=line.strip()), hint=hint)
 
 
 def job_programs(subject: Subject) -> Iterator[tuple[str, str]]:
-    """The programs that slurmd runs beside jobs, each with the setting that names it: a path, or a
-    glob of paths (slurm.conf(5), "Prolog").
-    """
+    """The programs that slurmd runs beside jobs (slurm.conf(5), "Prolog"), with their settings."""
     if not any(True for _ in services_of(subject, "slurmd")):
         return
     path, _ = read_slurm(subject.root, "slurm.conf")
@@ -223,8 +216,11 @@ def read_slurm(root: Root, name: str) -> tuple[str, dict[str, str]]:
     """A file of Slurm: its path, and its settings by name in lower case, the last of each."""
     path = next((f"{f}/{name}" for f in FOLDERS if root.is_file(f"{f}/{name}")), "")
     lines = (line.partition("#")[0] for line in root.text(path).splitlines()) if path else ()
-    found = (match for line in lines for match in SETTING.finditer(line))
-    return path, {match["key"].lower(): match["value"] for match in found}
+    return path, {key: value for line in lines for key, value in settings_of(line).items()}
+
+
+def settings_of(line: str) -> dict[str, str]:
+    return {found["key"].lower(): found["value"] for found in SETTING.finditer(line)}
 
 
 def prove_gres(subject: Subject) -> Iterator[Finding]:
@@ -269,7 +265,7 @@ def expected_types(root: Root) -> Iterator[tuple[str, Evidence]]:
     path, _ = read_slurm(root, "slurm.conf")
     told: set[str] = set()
     for line in lines_of(root, path):
-        settings = {found["key"].lower(): found["value"] for found in SETTING.finditer(line)}
+        settings = settings_of(line)
         for found in TYPED.finditer(settings.get("gres", "")) if "nodename" in settings else ():
             if found["name"] == GPU and found["type"] not in told:
                 told.add(found["type"])
@@ -284,7 +280,7 @@ def reported_types(root: Root) -> tuple[str, dict[str, Evidence], bool]:
     found: dict[str, Evidence] = {}
     detects = whole_file.get("autodetect", "off").lower() not in ("off", "")
     for line in lines_of(root, path):
-        settings = {each["key"].lower(): each["value"] for each in SETTING.finditer(line)}
+        settings = settings_of(line)
         if settings.get("name", "").lower() != GPU:
             continue
         if "type" not in settings:

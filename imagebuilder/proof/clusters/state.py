@@ -159,9 +159,7 @@ def above(path: str) -> Iterator[str]:
 
 
 def prove_disks(subject: Subject) -> Iterator[Finding]:
-    """Warnings of lists of the disks of one machine, by which LVM passes over those of all other
-    nodes, unless every node has the disks, such as one of a shared storage.
-    """
+    """Warnings of lists of one machine's disks, by which LVM passes over those of other nodes."""
     root = subject.root
     if not find_program(root, LVM):
         return

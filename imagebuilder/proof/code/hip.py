@@ -151,9 +151,7 @@ def reader(content: bytes | mmap) -> Reader:
 def entries(
     at: Reader, start: int, section: str, number: int, *, part: int | None = None
 ) -> Iterator[tuple[CodeObject, int]]:
-    """The table of a bundle: each code object and its position.  If only `part` bytes of a bundle
-    are known, code objects behind them are not checked.
-    """
+    """The table of a bundle, with positions; code objects behind `part` bytes are not checked."""
     head = at(start, 32)
     if not head.startswith(BUNDLE):
         what = "is not in the file" if not head else "does not start like a bundle"

@@ -208,9 +208,7 @@ class Loading:
 
 
 def prove_nics(drivers: Drivers) -> Iterator[Finding]:
-    """Warnings of drivers of wired NICs that are kept off, unless a module of another origin is
-    there, which may be meant to take their place.
-    """
+    """Warnings of drivers of wired NICs that are kept off, if no other module may replace them."""
     kept = {**drivers.settings.blacklisted, **drivers.settings.never}
     folder = f"{drivers.kernel.folder}/kernel/drivers/net/ethernet/"
     names = [name for name in kept if drivers.kernel.by_name.get(name, "").startswith(folder)]

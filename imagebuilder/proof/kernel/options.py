@@ -285,9 +285,7 @@ def prove_interface(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_governor(subject: Subject) -> Iterator[Finding]:
-    """A warning of processors that keep their lowest clock: powersave means that to every driver
-    but amd_pstate and intel_pstate when they are active (admin-guide/pm/cpufreq.rst).
-    """
+    """A warning of processors that keep their lowest clock (admin-guide/pm/cpufreq.rst)."""
     words = {word.key: word for word in subject.words}
     governor = words.get("cpufreq.default_governor")
     if governor is None or governor.value != "powersave":

@@ -90,7 +90,8 @@ def prove_closure(
         gaps.sort(key=lambda gap: (gap.of not in declared, gap.of not in reached))
         if gaps[0].of in reached:
             yield missing(closure, gaps, Level.FAULT, reached, owners.get(library, ""))
-        elif library in owners and not all(in_python(gap.of) for gap in gaps):
+        # A Python package may bring its own libraries.
+        elif library in owners and any(set(PYTHON).isdisjoint(g.of.split("/")) for g in gaps):
             yield missing(closure, gaps, Level.WARNING, reached, owners[library])
         else:
             optional += gaps
@@ -103,11 +104,6 @@ def prove_closure(
     if not closure.gaps:
         what = f"all libraries that {many:,} programs and libraries need are present"
         yield SAY.fact(what, Evidence("/", ".dynamic", "NEEDED", f"{closure.edges} entries"))
-
-
-def in_python(path: str) -> bool:
-    """Whether a file belongs to a Python package, which may bring its own libraries."""
-    return any(part in PYTHON for part in path.split("/"))
 
 
 def owners_of(shipped: Mapping[str, ShippedFile], libraries: set[str]) -> dict[str, str]:

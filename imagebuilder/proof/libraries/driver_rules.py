@@ -302,9 +302,7 @@ RENAMED = (("libze_intel_vpu.so.1", "libze_intel_npu.so.1"),)
 
 
 def prove_renamed(search: Search) -> Iterator[Finding]:
-    """Warnings of drivers that are there twice, under a former name too; a link for old programs
-    leads to the same file.
-    """
+    """Warnings of drivers that are there twice; a link for old programs is the same file."""
     for old, new in RENAMED:
         paths = [search.named(old), search.named(new)]
         if all(paths) and paths[0] != paths[1]:

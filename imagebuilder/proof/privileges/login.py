@@ -166,9 +166,7 @@ def said_in(root: Root, key: str, value: str = "yes") -> tuple[str, int]:
 def find_open_keys(
     root: Root, settings: SshdSettings, home: str, entries: Mapping[str, os.stat_result]
 ) -> Iterator[Privilege]:
-    """Ways of others to put keys where sshd looks for those of an account, and does not check whose
-    they are (sshd_config(5), StrictModes).
-    """
+    """Ways of others to put keys where sshd does not check whose they are (StrictModes)."""
     if settings.values.get("strictmodes") != "no":
         return
     for place in key_places(settings, home):

@@ -115,9 +115,7 @@ def prove_metadata(site: str, found: Sequence[Distribution]) -> Iterator[Finding
 
 
 def prove_files(root: Root, site: str, found: Sequence[Distribution]) -> Iterator[Finding]:
-    """Warnings of two distributions with the same files, of which one has replaced those of the
-    other (microsoft/onnxruntime #26996, #7748).
-    """
+    """Warnings of distributions with the same files (microsoft/onnxruntime #26996, #7748)."""
     records = {each.path: read_record(root, each.path) for each in found}
     owners: dict[str, list[Distribution]] = {}
     for each in found:

@@ -116,9 +116,7 @@ def prove_distributions(
 def prove_unlocked(
     subject: Subject, path: str, present: Mapping[str, Distribution], locked: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """A warning of distributions that a script left: those of packages and of files of overlays
-    have a version too.
-    """
+    """A warning of distributions that neither a lock, a package nor an overlay brings."""
     more = sorted(present.keys() - locked.keys())
     provenance = subject.provenance if more else None
     traces = provenance.traces if provenance else {}

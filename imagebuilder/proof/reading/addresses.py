@@ -36,9 +36,7 @@ def read_hosts(root: Root) -> Iterator[tuple[str, list[str], str]]:
 
 
 def is_loopback(text: str) -> bool:
-    """Whether an address, with or without a port or the length of a prefix, is the machine's own
-    one.
-    """
+    """Whether an address, with or without port or prefix, is the machine's own one."""
     host = host_of(text).partition("/")[0]
     address = parse_address(host)
     return host.lower() in NAMES or (address is not None and address.is_loopback)

@@ -174,9 +174,7 @@ def ignored_lines(text: str) -> list[str]:
 
 
 def unclosed(text: str) -> Iterator[str]:
-    """The variables of such a file whose value begins with a quotation mark that nothing ends, or
-    that ends where another value begins: `B="` below.
-    """
+    """The variables of such a file whose quotation mark is ended by nothing or by `B="` below."""
     for found in OPENED.finditer(text):
         end = ENDING[found["mark"]].search(text, found.end())
         if end is None or BEFORE_VALUE.search(text[found.end() : end.start()][-MOST_NAME:]):

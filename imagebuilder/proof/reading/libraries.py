@@ -156,9 +156,7 @@ class Search:
         return next((found for found in capable if found), "")
 
     def usable(self, folder: str, name: str) -> str:
-        """The library for this machine that a name in a folder leads to; "" for another machine's,
-        which ld.so skips.
-        """
+        """The library at a name in a folder; "" for another machine's, which ld.so skips."""
         if name not in self.names(folder):
             return ""
         if (folder, name) not in self.known:

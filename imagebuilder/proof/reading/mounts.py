@@ -239,9 +239,7 @@ def read_extensions(subject: Subject) -> tuple[Extension, ...]:
 
 
 def refusal_of(subject: Subject, top: str, kind: ExtensionKind, release: str) -> str:
-    """Why an extension is not merged (extension_release_validate() of systemd's
-    src/shared/extension-util.c; tried with systemd 262).
-    """
+    """Why an extension is not merged (extension_release_validate() of systemd 262)."""
     root = subject.root
     if not root.is_file(release):
         # A file of another name counts if an attribute allows it.

@@ -74,9 +74,7 @@ def read_sections(text: str) -> dict[str, dict[str, str]]:
 
 
 def matches(sections: Sections, known: Mapping[str, tuple[str, ...]] = KNOWN) -> bool:
-    """Whether a file applies to every interface of which something is known: by default every wired
-    NIC, or one with a usual name.
-    """
+    """Whether a file applies to every interface with these values: by default every wired NIC."""
     match = sections.get("Match", {})
     are_known = set(match) <= set(known)
     return bool(match) and are_known and all(fits(text, known[key]) for key, text in match.items())

@@ -33,9 +33,7 @@ class KernelSetting:
 
 @once
 def read_sysctl(subject: Subject) -> Mapping[str, KernelSetting]:
-    """The settings by name, with dots, in the order of the lines that count: later ones override
-    earlier ones.
-    """
+    """The settings by name, with dots, in the order of the last line of each."""
     found: dict[str, KernelSetting] = {}
     for line in read_config(subject, "sysctl.d"):
         name = name_of(line.key)

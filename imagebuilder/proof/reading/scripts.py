@@ -252,9 +252,7 @@ def starting_units(subject: Subject) -> Iterator[LoadedUnit]:
 
 
 def site_services(subject: Subject) -> Iterator[SiteService]:
-    """The services that start at boot or that overlays declare, but those that are as their
-    packages ship them.
-    """
+    """The services that start or that overlays declare, but those as packages ship them."""
     for unit in starting_units(subject):
         if all(path in subject.shipped for path in unit.paths):
             continue

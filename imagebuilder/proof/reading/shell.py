@@ -141,9 +141,7 @@ def grammar() -> Language:
 
 
 def once(commands: Sequence[ShellCommand]) -> tuple[ShellCommand, ...]:
-    """Each command of a line once, with the worst that its failure does: a function is called
-    from several places.
-    """
+    """Each command of a line once, with the worst that its failure does in any call."""
     worst: dict[tuple[int, str], ShellCommand] = {}
     for each in sorted(commands, key=lambda command: (command.line, command.failure)):
         worst[(each.line, each.name)] = each
@@ -285,9 +283,7 @@ class ShellReading:
             self.commands.append(ShellCommand(name, line, failure, tuple(words)))
 
     def begins_word(self, node: Node) -> bool:
-        """Whether a command does not begin within a word, as where the grammar takes a part of
-        `A=$B/$c.d` for one.
-        """
+        """Whether a command begins a word: the grammar takes a part of `A=$B/$c.d` for one."""
         return self.data[max(node.start_byte - 1, 0) : node.start_byte] in BEFORE
 
     def call(self, name: str, failure: Consequence) -> None:

@@ -109,9 +109,7 @@ class Startup:
         return ((name, self.units[name]) for name in sorted(self.jobs & self.units.keys()))
 
     def starting(self) -> Iterator[LoadedUnit]:
-        """The services that start at boot, or when a socket, a timer or a path asks for them, or a
-        disk or another device appears.
-        """
+        """The services that start at boot, or later for a socket, a timer, a path or a device."""
         for name in sorted(self.units):
             unit = self.units[name]
             # An alias names a unit that is listed under its own name too.
@@ -139,9 +137,7 @@ class ConfigLine:
 
 
 def read_config(subject: Subject, name: str) -> Iterator[ConfigLine]:
-    """The assignments of a file such as `systemd/system.conf` and its drop-ins, as systemd reads
-    them: a later one overrides or extends an earlier one.
-    """
+    """The assignments of a file such as `systemd/system.conf` and its drop-ins, in order."""
     shown = subject.run(["systemd-analyze", "cat-config", name]).stdout
     _, *files = FILE.split(shown)
     for path, text in zip(files[::2], files[1::2], strict=True):

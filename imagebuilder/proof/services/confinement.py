@@ -48,9 +48,7 @@ LOOSEN = "remove that line, or override it in a later drop-in of the unit"
 
 @dataclass(frozen=True)
 class Confined:
-    """A service: its unit, the device nodes it needs, whether it serves other machines, and whether
-    it computes on a card.
-    """
+    """A service: its device nodes, whether it serves other machines, and computes on a card."""
 
     unit: LoadedUnit
     devices: tuple[Device, ...]

@@ -114,9 +114,7 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
 
 
 def prove_cri(root: Root) -> Iterator[Finding]:
-    """Faults of containerd: with settings that it refuses, and without the part that the kubelet
-    asks, as Docker's package sets it.
-    """
+    """Faults of containerd: settings that it refuses, or no part for the kubelet (Docker's)."""
     read = read_toml(root, CONTAINERD)
     has_kubelet = find_unit(root, KUBELET) is not None
     if read.problem and (has_kubelet or find_unit(root, ENGINE)):
@@ -141,9 +139,7 @@ def prove_names(root: Root) -> Iterator[Finding]:
 
 
 def prove_registry(root: Root) -> Iterator[Finding]:
-    """A warning of mirrors in containerd's file beside a folder of them: it then leaves out the
-    part that the kubelet asks (ValidateImageConfig() of its internal/cri/config).
-    """
+    """A warning of mirrors beside a folder of them (ValidateImageConfig() of containerd)."""
     if find_unit(root, KUBELET) is None:
         return
     settings = read_toml(root, CONTAINERD).values
@@ -164,9 +160,7 @@ def prove_registry(root: Root) -> Iterator[Finding]:
 
 
 def prove_devices(root: Root, path: str) -> Iterator[Finding]:
-    """Findings about a list of devices that names files which the image does not have: a fault if
-    the image can start containers, and nothing lists the devices again at boot.
-    """
+    """Findings about a list of devices with files that are not there; a fault if it is used."""
     content = root.read(path) or b""
     try:
         listed = parse_document(content, path).value if content.strip() else {}

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from re import fullmatch, search
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.process import Completed
 from imagebuilder.proof.reading.config import config_folders
 from imagebuilder.proof.reading.environment import (
     ADD_LOOPBACK,
@@ -70,7 +69,7 @@ def prove_selection(
             continue
         where = variable.evidence(row.variable)
         said = f"{row.variable}={variable.value}"
-        if row.hides_all(variable.value):
+        if fullmatch(row.hides, variable.value):
             what = f"{said} hides every device from {unit}"
             yield SAY.fault(what, where, hint=REMOVE)
         elif fullmatch(UUID, variable.value):
@@ -78,7 +77,7 @@ def prove_selection(
                 f"{said} names a card by its UUID: no other node has that card, and {unit} finds "
             )
             yield SAY.warning(f"{what}none there", where, hint=REMOVE)
-        elif row.may_hide(variable.value):
+        elif fullmatch(row.fewer, variable.value):
             what = f"{said} hides devices from {unit}: a node with fewer devices may have none left"
             yield SAY.warning(what, where, hint=REMOVE)
 
@@ -206,7 +205,8 @@ def prove_search(
         what = f"{SEARCH}={variable.value} makes {unit} load {found} instead of {path}"
         where = (variable.evidence(SEARCH), Evidence(found))
         yield SAY.fault(what, *where, hint=REMOVE)
-    runs = [run_ldd(subject, programs, each) for each in ({}, {SEARCH: variable.value})]
+    words = ["ldd", *programs]
+    runs = [subject.run(["env", *each, *words]) for each in ((), (f"{SEARCH}={variable.value}",))]
     for done in runs:
         unread = f"which libraries {SEARCH} makes {unit} load"
         yield from prove_answered(SAY, done, unread, variable.evidence(SEARCH))
@@ -228,12 +228,6 @@ def replaced(subject: Subject, folders: Sequence[str]) -> Iterator[tuple[str, st
         found = next((each for each in named if subject.root.is_file(each)), path)
         if subject.root.resolve(found) != subject.root.resolve(path):
             yield path, found
-
-
-def run_ldd(subject: Subject, programs: Sequence[str], environment: Mapping[str, str]) -> Completed:
-    """What the loader finds for each library of some programs."""
-    assignments = [f"{name}={value}" for name, value in environment.items()]
-    return subject.run(["env", *assignments, "ldd", *programs])
 
 
 def prove_sessions(subject: Subject) -> Iterator[Finding]:

@@ -29,9 +29,7 @@ from imagebuilder.recipe.expectations import Device, ExpectedEngine
 
 
 def prove_services(subject: Subject) -> Iterator[Finding]:
-    """Findings about logins and containers, and about every service that overlays declare, if there
-    is systemd.
-    """
+    """Findings about logins, containers, and the services that overlays declare."""
     yield from devices.prove_sessions(subject)
     yield from prove_containers(subject)
     expected = subject.expectations

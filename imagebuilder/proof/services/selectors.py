@@ -30,12 +30,6 @@ class Selector:
     source: str
     fewer: str = r"(?!\s*0\b).*\d.*"
 
-    def hides_all(self, value: str) -> bool:
-        return re.fullmatch(self.hides, value) is not None
-
-    def may_hide(self, value: str) -> bool:
-        return re.fullmatch(self.fewer, value) is not None
-
 
 HIP, CUDA, VULKAN, SYCL, XRT = (
     frozenset({name}) for name in ("hip", "cuda", "vulkan", "sycl", "xrt")

@@ -50,9 +50,7 @@ def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
 
 
 def prove_values(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """Faults of values that the engine's overlay calls wrong, and warnings of those that choose
-    devices which a node with one device does not have.
-    """
+    """Faults of values that an overlay calls wrong, and warnings of devices beyond the first."""
     for setting in kind.model.settings:
         found = line.find(setting) if setting.wrong or setting.beyond else None
         value = found.value.strip() if found else ""

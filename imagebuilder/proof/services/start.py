@@ -186,9 +186,7 @@ def made(subject: Subject, unit: LoadedUnit, path: str) -> bool:
 
 
 def is_there(subject: Subject, path: str) -> bool:
-    """Whether a node has something at a path, in the image or from boot on: a link that leads
-    nowhere is nothing.
-    """
+    """Whether a node has something at a path, in the image or from boot on."""
     if subject.root.host(path) is not None or path in merged_files(subject):
         return True
     end = subject.root.end_of(path)
@@ -243,9 +241,7 @@ def prove_others(
     program: str,
     devices: Sequence[Device],
 ) -> Iterator[Finding]:
-    """Faults of other units that start the engine without the check for the device, or without the
-    devices.
-    """
+    """Faults of other units that start the engine without the check, or without the devices."""
     commands = (words for key in GUARDS for words in unit.commands.get(key, ()) if words)
     guards = {words for words in commands if posixpath.basename(words[0]) not in PLAIN}
     seen: set[str] = set()

@@ -60,9 +60,7 @@ NAMES = (b"\x06\x03\x55\x04\x03", b"\x06\x03\x55\x04\x0a")
 
 
 def prove_authorities(subject: Subject) -> Iterator[Finding]:
-    """Warnings of files of the site whose certificates of authorities had all expired when the
-    packages of the image were chosen.
-    """
+    """Warnings of authorities that had all expired when the packages were chosen."""
     for path in subject.root.glob(*AUTHORITIES):
         dates = [] if path in subject.shipped else ends_of(subject.root.text(path))
         if dates and max(dates) < subject.image.epoch:
@@ -73,9 +71,7 @@ def prove_authorities(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_anchors(subject: Subject) -> Iterator[Finding]:
-    """Warnings of authorities that are where programs of some distribution look for them, but not
-    among those that programs of this image trust.
-    """
+    """Warnings of authorities that lie where some distribution looks, but not this one."""
     folders = tuple(folder for folder, _ in ANCHORS)
     added = [path for path, info in subject.entries.items()
              if path.startswith(folders) and stat.S_ISREG(info.st_mode)]  # fmt: skip
@@ -110,9 +106,7 @@ def updates(subject: Subject) -> bool:
 
 
 def prove_served(subject: Subject) -> Iterator[Finding]:
-    """Warnings of other certificates of the site that had expired when the packages of the image
-    were chosen, and that some file names: the first of a file is the one that is shown.
-    """
+    """Warnings of other expired certificates that some file names, by the first of a file."""
     authorities = set(subject.root.glob(*AUTHORITIES))
     for path, info in subject.entries.items():
         if not path.startswith(SERVED) or not path.endswith(CERTIFICATE):

@@ -18,7 +18,7 @@ from imagebuilder.proof.reading.mounts import (
     find_mounts,
     read_extensions,
 )
-from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.numbers import size_of
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -40,8 +40,7 @@ HELPED = frozenset(
 FUSE = "fuse."
 SOFT = frozenset(("soft", "softerr"))
 # tmpfs(5), size=; a share in percent is that of each node's memory.
-SIZE = re.compile(r"(?<![\w.])size=(?P<count>\d+)(?P<unit>[kKmMgG]?)(?=,|$)")
-SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
+SIZE = re.compile(r"(?<![\w.])size=(\d+[kKmMgG]?)(?=,|$)")
 UDP = {"udp", "proto=udp", "proto=udp6"}
 NO_UDP = "CONFIG_NFS_DISABLE_UDP_SUPPORT=y"
 CONFIGS = ("/usr/lib/modules/{}/config", "/boot/config-{}")
@@ -93,7 +92,7 @@ def prove_disk(mount: SiteMount) -> Iterator[Finding]:
 def prove_shared_memory(mount: SiteMount) -> Iterator[Finding]:
     """A warning about /dev/shm with less than what processes of an engine share with each other."""
     found = SIZE.search(mount.options) if mount.place == "/dev/shm" else None
-    if found and whole(found["count"]) << SHIFTS[found["unit"].lower()] < LEAST_SHARED:
+    if found and size_of(found[1].upper()) < LEAST_SHARED:
         what = f"/dev/shm has {found[0]}: PyTorch, NCCL, MPI and Ray share memory there between "
         what += "processes, and may end with a bus error or No space left on device"
         hint = "remove size=: the default is half of the memory, and only what is used is allocated"
@@ -149,9 +148,7 @@ def prove_kind(subject: Subject, mount: SiteMount) -> Iterator[Finding]:
 
 
 def prove_extensions(subject: Subject) -> Iterator[Finding]:
-    """Faults of extensions whose files hide those of the image (systemd-sysext(8)); warnings of
-    those that systemd passes over without an error.
-    """
+    """Faults of extensions that hide files of the image; warnings of those passed over."""
     root = subject.root
     for each in read_extensions(subject):
         if each.is_file:

@@ -183,9 +183,7 @@ def prove_file(subject: Subject, folder: ReadFolder, path: str) -> Iterator[Find
 
 
 def without_reader(path: str, reader: str, *, is_job: bool) -> Finding:
-    """A warning of settings, which an overlay may have for images with the program; a fault of a
-    job.
-    """
+    """A warning of settings, which may be for images with the program; a fault of a job."""
     say, happens = (SAY.fault, "never runs") if is_job else (SAY.warning, "has no effect")
     what = f"{path} {happens}: the image has no {reader}"
     return say(what, Evidence(path), hint=f"install {reader}, or remove the file")
@@ -202,9 +200,7 @@ def prove_last_lines(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_init_scripts(subject: Subject) -> Iterator[Finding]:
-    """Faults of scripts in /etc/init.d that a runlevel starts, and for which systemd has no unit:
-    systemd 260 removed the generator of such units.
-    """
+    """Faults of scripts of a runlevel without a unit: systemd 260 makes none of them."""
     root = subject.root
     if root.is_file(SYSV):
         return
@@ -278,9 +274,7 @@ def is_changed(subject: Subject, path: str) -> bool:
 
 
 def read_by(subject: Subject, reader: str, path: str, names: set[str]) -> set[str]:
-    """Those of some variables that a file reads: all, unless it is a shell script that mentions
-    only some.
-    """
+    """The variables that a file reads: all, unless it is a shell script that names only some."""
     is_of_init = reader.startswith(f"{INIT}/") and not subject.root.is_file(SYSV)
     content = None if is_of_init else subject.root.map(reader)
     if not content:

@@ -132,9 +132,7 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
 
 
 def prove_greetings(subject: Subject, users: list[str]) -> Iterator[Finding]:
-    """Warnings of shells that print something before each command over ssh: bash reads .bashrc for
-    them too, where it is built so (SSH_SOURCE_BASHRC).
-    """
+    """Warnings of shells that print something before each command (SSH_SOURCE_BASHRC)."""
     for name, account in subject.accounts.users.items():
         home, shell = account.home, account.shell
         if name not in users or posixpath.basename(shell) != "bash":
@@ -178,9 +176,7 @@ def prove_unit_accounts(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:
-    """Faults of sudo's own file: whoever may become root by it cannot execute it, or it does not
-    work for anybody, because it is not root's and setuid.
-    """
+    """Faults of sudo's own file: who may become root by it cannot, or nobody can."""
     named = next((program for program in SUDO if subject.root.lies(program)), "")
     path = subject.root.resolve(named) if named else None
     info = subject.entries.get(path or "")

@@ -91,9 +91,7 @@ def prove_open_files(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_shared_memory(subject: Subject) -> Iterator[Finding]:
-    """A warning.  Where nobody chose it, only of engines in Python, whose processes share tensors:
-    others may have nothing there.
-    """
+    """A warning; by default only of engines in Python, whose processes share tensors."""
     root = subject.root
     line = last_lines(subject, CONFIG).get(KEY)
     is_off = line is not None and is_false(line.value)

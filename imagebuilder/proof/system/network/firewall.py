@@ -165,12 +165,8 @@ def ssh_ports(root: Root) -> frozenset[str]:
 
 def opens(rules: str, ports: frozenset[str]) -> bool:
     """Whether a rule accepts one of these ports of TCP, alone, in a list or in a range."""
-    for listed in UFW_OPENS.findall(rules):
-        for part in listed.split(","):
-            first, _, last = part.partition(":")
-            if any(int(first) <= whole(port) <= int(last or first) for port in ports):
-                return True
-    return False
+    words = [word for listed in UFW_OPENS.findall(rules) for word in listed.split(",")]
+    return any(holds(word, whole(port)) for word in words for port in ports)
 
 
 def opens_ssh(rules: str, ports: frozenset[str]) -> bool:
@@ -272,9 +268,7 @@ def holds(word: str, port: int) -> bool:
 
 
 def prove_client_ports(subject: Subject) -> Iterator[Finding]:
-    """A warning if the kernel may give a declared port to a connection of the node's own: a server
-    that starts again cannot listen on it then.  Ports of the kernel's default range are no matter.
-    """
+    """A warning if the kernel may give a declared port to a client of the node's own."""
     settings = read_sysctl(subject)
     one = settings.get(RANGE)
     numbers = [whole(word) for word in one.value.split()] if one else []

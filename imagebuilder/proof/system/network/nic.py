@@ -107,9 +107,7 @@ def prove_nic(root: Root) -> Iterator[Finding]:
 
 
 def prove_order(root: Root) -> Iterator[Finding]:
-    """Warnings of .link files whose settings do not count: udev takes the first file that matches
-    (systemd.link(5)).
-    """
+    """Warnings of .link files that come second: udev takes the first (systemd.link(5))."""
     seen: list[tuple[str, dict[str, dict[str, str]]]] = []
     for path in network_files(root, ".link"):
         sections = read_sections(root.text(path))
@@ -228,9 +226,7 @@ def prove_netdevs(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_tunnel(path: str, sections: dict[str, dict[str, str]], name: str) -> Iterator[Finding]:
-    """A warning of a tunnel whose route to everything is in the main table: networkd writes no rule
-    for the packets of the tunnel itself.
-    """
+    """A warning of a tunnel with all routes in the main table, without a rule for itself."""
     peer, tunnel = sections.get(PEER, {}), sections.get(TUNNEL, {})
     table = peer.get("RouteTable") or tunnel.get("RouteTable", "")
     allowed = {word.strip() for word in peer.get("AllowedIPs", "").split(",")}
@@ -279,9 +275,7 @@ def prove_stub(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_tls(subject: Subject) -> Iterator[Finding]:
-    """A fault if only the servers of DHCP may be asked, of which nobody knows that they speak TLS;
-    a warning if no server has a name or a public address, for which there are certificates.
-    """
+    """A fault if only servers of DHCP may be asked by TLS; a warning of those without a name."""
     lines = list(read_config(subject, "systemd/resolved.conf"))
     strict = next((line for line in reversed(lines) if line.key == "DNSOverTLS"), None)
     if strict is None or not is_true(strict.value) or RESOLVED not in subject.startup.jobs:

@@ -55,9 +55,7 @@ class ChronyLine:
 
 
 def prove_time_sources(subject: Subject) -> Iterator[Finding]:
-    """Warnings of servers that chronyd never selects; what is added when a node boots, the image
-    does not say.
-    """
+    """Warnings of servers in the image that chronyd never selects."""
     for service in [*services_of(subject, "chronyd")][:1]:
         lines = list(read_chrony(subject.root, service))
         sources = [line for line in lines if line.words[0] in (POOL, *OTHERS)]
@@ -119,9 +117,7 @@ def read_chrony(root: Root, service: SiteService) -> Iterator[ChronyLine]:
 
 
 def prove_rotation(subject: Subject) -> Iterator[Finding]:
-    """Warnings of accounts that rules of logrotate(8) name and that do not exist: it skips such a
-    rule.
-    """
+    """Warnings of rules of logrotate(8) with accounts that do not exist: it skips them."""
     if not subject.root.is_file("/usr/sbin/logrotate"):
         return
     # systemd makes them when the service starts, with a group of the same name.

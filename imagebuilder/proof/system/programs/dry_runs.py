@@ -48,17 +48,12 @@ class RefusedLine:
 def prove_dry_runs(subject: Subject) -> Iterator[Finding]:
     for each in DRY_RUNS:
         program = next(filter(subject.root.is_file, each.programs), "")
-        files = site_settings(subject, each) if program else ()
+        found = site_files(subject, *each.files) if program else ()
+        files = tuple(dict.fromkeys(filter(subject.root.is_file, found)))
         if files:
             told = dict.fromkeys(complaints(subject, each, program, files))
             for complaint in list(told)[:MOST_TOLD]:
                 yield finding(each, program, complaint)
-
-
-def site_settings(subject: Subject, each: DryRun) -> tuple[str, ...]:
-    """The site's files among those that a program reads, each once."""
-    found = site_files(subject, *each.files)
-    return tuple(dict.fromkeys(filter(subject.root.is_file, found)))
 
 
 def complaints(

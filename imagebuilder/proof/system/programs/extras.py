@@ -102,9 +102,7 @@ EXTRAS = (
 
 
 def prove_extras(subject: Subject) -> Iterator[Finding]:
-    """Warnings of variables that make a program use a package which its environment does not have:
-    it may read only some of its variables.
-    """
+    """Warnings of variables that ask for a package which the environment does not have."""
     for unit in subject.startup.starting():
         environment = environment_of(subject, unit)
         rows = [row for row in EXTRAS if row.variable in environment]

@@ -125,9 +125,7 @@ def is_configured(root: Root, program: str) -> bool:
 
 
 def is_direct(host: str, variable: Variable, program: str) -> bool:
-    """Whether a list of hosts without proxy has a host: its name, a domain of it, or for curl a
-    network.
-    """
+    """Whether a list without proxy has a host: its name, a domain, for curl a network."""
     for entry in (each.strip() for each in re.split(r"[,\s]+", variable.value)):
         name = entry.strip("[]").lstrip(".").lower()
         if name and (host.lower() == name or host.lower().endswith(f".{name}")):

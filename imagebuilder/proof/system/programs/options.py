@@ -205,9 +205,7 @@ def prove_variables(subject: Subject) -> Iterator[Finding]:
 
 
 def find_engine_words(subject: Subject) -> Iterator[tuple[str, tuple[str, frozenset[str]]]]:
-    """The units of engines: what the names of an engine's variables begin with, and the known names
-    with those.
-    """
+    """The units of engines: how their variables begin, and the known names with those."""
     for engine in subject.expectations.engines:
         words = find_engine(subject.engines, engine.engine).model.words
         if words and words.prefix:

@@ -182,9 +182,7 @@ def prove_processors(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_few(subject: Subject, everywhere: frozenset[int]) -> Iterator[Finding]:
-    """What the service manager leaves to services without a list of their own, and to sessions: a
-    fault if it is one processor, and a warning if it is a few.
-    """
+    """A fault if the manager leaves one processor to other services, a warning if a few."""
     if not 0 < len(everywhere) < FEW:
         return
     line = [line for line in read_config(subject, MANAGER) if line.key == AFFINITY][-1]

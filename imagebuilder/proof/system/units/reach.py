@@ -137,9 +137,7 @@ def named_paths(subject: Subject, unit: LoadedUnit) -> Iterator[tuple[str, Evide
 
 
 def find_closed(entries: Mapping[str, os.stat_result], account: UnitAccount, path: str) -> str:
-    """The first folder on the way to `path` that the account may not enter, or the file itself if
-    it may not read it; "" if it may, or where nobody knows.
-    """
+    """The first folder on the way that the account may not enter, or the file; "" if it may."""
     if not path.startswith("/") or path.startswith(OPEN) or posixpath.normpath(path) != path:
         return ""
     for folder in [os.fspath(each) for each in reversed(PurePosixPath(path).parents)][1:]:
