@@ -19,7 +19,7 @@ import zstandard
 from imagebuilder.families.protocol import Family
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.limited import unpack_xz, unpack_zst
-from imagebuilder.proof.kernel.devices import Drivers, drivers_of
+from imagebuilder.proof.kernel.prove import Drivers, drivers_of
 from imagebuilder.proof.reading.modules import Module
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject

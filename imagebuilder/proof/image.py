@@ -13,8 +13,7 @@ from imagebuilder.image.proof import Answer, Proof, Question
 from imagebuilder.image.types import read_image
 from imagebuilder.locks import file_lock
 from imagebuilder.proof.prove import prove_tree
-from imagebuilder.proof.provenance.history import read_history
-from imagebuilder.proof.provenance.read import read_provenance
+from imagebuilder.proof.provenance.read import read_history, read_provenance
 from imagebuilder.recipe.engines import load_engines
 from imagebuilder.recipe.find import find_profiles
 from imagebuilder.rights import check_root

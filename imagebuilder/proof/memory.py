@@ -31,8 +31,7 @@ from imagebuilder.image.types import Image
 from imagebuilder.proof import facts
 from imagebuilder.proof.code import cuda, hip, level_zero, prove
 from imagebuilder.proof.facts import FileFacts, Known
-from imagebuilder.proof.provenance.history import differences
-from imagebuilder.proof.provenance.read import read_provenance
+from imagebuilder.proof.provenance.read import differences, read_provenance
 from imagebuilder.proof.reading import code, modules
 from imagebuilder.proof.reading.code import CodeFile
 from imagebuilder.proof.reading.modules import Module, ModuleReader

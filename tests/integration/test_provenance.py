@@ -16,7 +16,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.image.files import read_root
 from imagebuilder.image.types import Image, ImageRoot, encode_image
-from imagebuilder.proof.provenance.history import chain_of, differences, read_history
+from imagebuilder.proof.provenance.read import chain_of, differences, read_history
 from imagebuilder.proof.provenance.why import Explained, explain
 from imagebuilder.proof.reading.provenance import TraceKind
 from imagebuilder.root import Root

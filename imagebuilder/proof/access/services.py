@@ -12,8 +12,8 @@ from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.proof.reading import units
 from imagebuilder.proof.reading.commands import named_users
 from imagebuilder.proof.reading.nodes import FAMILIES, NPU, NVIDIA, find_family, opened_by
-from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.scripts import PYTHON, SiteService, cannot_run, site_services
+from imagebuilder.proof.reading.texts import unquoted
 from imagebuilder.proof.reading.udev import node_of
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject

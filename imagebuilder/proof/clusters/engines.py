@@ -19,12 +19,12 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.clusters.kubernetes import k3s_file, k3s_settings
 from imagebuilder.proof.reading import containers
-from imagebuilder.proof.reading.addresses import parse_address, read_hosts
 from imagebuilder.proof.reading.config import list_at, read_toml, value_at
 from imagebuilder.proof.reading.mounts import NFS, find_mounts, mount_of
 from imagebuilder.proof.reading.nodes import find_family
 from imagebuilder.proof.reading.scripts import SiteService, services_of
 from imagebuilder.proof.reading.systemd import read_config
+from imagebuilder.proof.reading.texts import parse_address, read_hosts
 from imagebuilder.proof.reading.udev import at_boot, node_of
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.say import some

@@ -13,12 +13,12 @@ from typing import Any
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading import containers
-from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.config import SettingsFile, read_toml, read_yaml, value_at
 from imagebuilder.proof.reading.mounts import FSTAB, find_mounts, mount_of
 from imagebuilder.proof.reading.parameters import name_of, read_sysctl
 from imagebuilder.proof.reading.scripts import SiteService, services_of, texts_of
 from imagebuilder.proof.reading.systemd import read_config
+from imagebuilder.proof.reading.texts import is_loopback
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.clusters.slurm import read_slurm
-from imagebuilder.proof.reading.addresses import is_local
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.config import read_yaml
 from imagebuilder.proof.reading.parameters import read_sysctl
-from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.scripts import SiteService, services_of, site_services
+from imagebuilder.proof.reading.texts import is_local, unquoted
 from imagebuilder.proof.subject import Subject
 
 # Programs that steer the clock of a node; two of them pull it to and fro.

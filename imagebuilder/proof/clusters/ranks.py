@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading import environment
-from imagebuilder.proof.reading.addresses import HOSTS, host_of, is_loopback, read_hosts
-from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.scripts import SiteService, site_services
 from imagebuilder.proof.reading.systemd import SERVER_FAMILIES, address_families, said_in
+from imagebuilder.proof.reading.texts import HOSTS, host_of, is_loopback, read_hosts, whole
 from imagebuilder.proof.reading.units import service_lines
 from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root

@@ -11,10 +11,10 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading.config import is_true
 from imagebuilder.proof.reading.nodes import NPU, find_family
-from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.parameters import requested
 from imagebuilder.proof.reading.scripts import SiteService, services_of
 from imagebuilder.proof.reading.systemd import said_in
+from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.reading.units import default_memlock
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject

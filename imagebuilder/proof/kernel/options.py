@@ -13,8 +13,8 @@ from operator import itemgetter
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.reading.modules import Kernel, module_name
-from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.parameters import options_of, read_settings, requested
+from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip

@@ -21,8 +21,7 @@ from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.closure import Closure
 from imagebuilder.proof.reading.libraries import Files, Search, services_in
 from imagebuilder.proof.reading.modules import ENDINGS, Module, ModuleReader, module_name
-from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.quotes import unquoted
+from imagebuilder.proof.reading.texts import unquoted, whole
 from imagebuilder.proof.reading.units import split_prefixes
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.hardware import chip_of

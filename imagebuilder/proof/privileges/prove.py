@@ -14,9 +14,9 @@ from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.sudo import find_rules, prove_patterns
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.accounts import PASSWD
-from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.mounts import with_tmpfiles
 from imagebuilder.proof.reading.provenance import Provenance
+from imagebuilder.proof.reading.texts import is_loopback
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.config import read_including
-from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.reading.units import UnitSettings
 from imagebuilder.root import Root
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence
 from imagebuilder.process import TIMED_OUT
 from imagebuilder.proof.reading.environment import Environment, expanded
-from imagebuilder.proof.reading.quotes import split_words, unquoted
 from imagebuilder.proof.reading.systemd import LoadedUnit
+from imagebuilder.proof.reading.texts import split_words, unquoted
 from imagebuilder.proof.reading.units import Unit, split_prefixes
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.model_engine import SettingModel

@@ -28,7 +28,6 @@ from imagebuilder.proof.reading.config import (
     table_at,
     value_at,
 )
-from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.scripts import (
     SiteService,
     behind_env,
@@ -38,6 +37,7 @@ from imagebuilder.proof.reading.scripts import (
 )
 from imagebuilder.proof.reading.shell import parse_shell
 from imagebuilder.proof.reading.systemd import LoadedUnit
+from imagebuilder.proof.reading.texts import unquoted
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 

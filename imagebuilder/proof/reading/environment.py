@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.config import CMDLINE
-from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.systemd import LoadedUnit, read_config
+from imagebuilder.proof.reading.texts import unquoted
 from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root
 

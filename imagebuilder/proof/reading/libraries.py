@@ -19,7 +19,7 @@ from imagebuilder.digest import Json
 from imagebuilder.elf import AARCH64, X86_64, Needs, read_needs
 from imagebuilder.errors import InputError
 from imagebuilder.proof.reading.config import read_including
-from imagebuilder.proof.reading.quotes import split_words
+from imagebuilder.proof.reading.texts import split_words
 from imagebuilder.proof.reading.units import FOLDERS, Unit, find_unit
 from imagebuilder.proof.subject import Subject, once
 from imagebuilder.root import Root

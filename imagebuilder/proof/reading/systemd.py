@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.reading.config import assignments
-from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.quotes import unquoted
+from imagebuilder.proof.reading.texts import unquoted, whole
 from imagebuilder.proof.reading.units import FOLDERS, UnitSettings, service_lines
 from imagebuilder.root import Root
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from imagebuilder.proof.reading.config import assignments, config_files, config_folders, is_true
 from imagebuilder.proof.reading.nodes import find_family
-from imagebuilder.proof.reading.quotes import unquoted
+from imagebuilder.proof.reading.texts import unquoted
 from imagebuilder.root import Root
 
 FOLDERS = config_folders("systemd/system")

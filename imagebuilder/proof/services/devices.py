@@ -26,7 +26,7 @@ from imagebuilder.proof.reading.environment import (
     uses_loopback,
 )
 from imagebuilder.proof.reading.libraries import DRIVERS, USUAL, announced, driver_said, files_in
-from imagebuilder.proof.reading.quotes import unquoted
+from imagebuilder.proof.reading.texts import unquoted
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.services import SAY, selectors
 from imagebuilder.proof.subject import Subject

@@ -14,10 +14,11 @@ from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.nodes import opened_by
 from imagebuilder.proof.reading.systemd import LoadedUnit, find_loaded
 from imagebuilder.proof.services import SAY, devices, settings, start
-from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.services.programs import (
+    Confined,
     prove_caches,
+    prove_confinement,
     prove_executable,
     prove_platform_plugins,
     prove_readiness,

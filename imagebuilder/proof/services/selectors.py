@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from imagebuilder.proof.reading.numbers import whole
+from imagebuilder.proof.reading.texts import whole
 
 # A list whose first entry is not a device: NVIDIA and AMD ignore everything after an invalid index.
 NONE_FIRST = r"\s*(-\d.*|none|None|NoDevFiles|[^\w\s-].*)"

@@ -7,18 +7,24 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.addresses import is_local, parse_address
 from imagebuilder.proof.reading.commands import CommandLine, SettingValue, without
 from imagebuilder.proof.reading.config import config_folders
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.mounts import made_by, made_by_tmpfiles, read_tmpfiles
-from imagebuilder.proof.reading.numbers import AFFINITY, ALLOWED, processors, whole
 from imagebuilder.proof.reading.parameters import read_sysctl
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded
+from imagebuilder.proof.reading.texts import (
+    AFFINITY,
+    ALLOWED,
+    is_local,
+    parse_address,
+    processors,
+    whole,
+)
 from imagebuilder.proof.reading.units import is_below
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.services import SAY
-from imagebuilder.proof.services.confinement import processors_of
+from imagebuilder.proof.services.programs import processors_of
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.model_engine import SettingModel

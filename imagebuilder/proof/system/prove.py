@@ -11,7 +11,7 @@ from imagebuilder.proof.reading.systemd import SYSTEMD
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files import authorities, mounts, needed, slips, unread
-from imagebuilder.proof.system.login import accounts, limits, sshd, sudo_terminal
+from imagebuilder.proof.system.login import accounts, limits, sshd
 from imagebuilder.proof.system.network import firewall, nic
 from imagebuilder.proof.system.programs import (
     commands,
@@ -54,7 +54,7 @@ OF_NETWORK: tuple[Rule, ...] = (
 OF_LOGIN: tuple[Rule, ...] = (
     accounts.prove_accounts, accounts.prove_access_list, accounts.prove_unit_accounts,
     limits.prove_session_limits, limits.prove_open_files, sshd.prove_bans,
-    sudo_terminal.prove_terminal, limits.prove_shared_memory,
+    limits.prove_terminal, limits.prove_shared_memory,
 )  # fmt: skip
 OF_CLUSTERS: tuple[Rule, ...] = (
     engines.prove_storage, engines.prove_container_devices, kubernetes.prove_kubernetes,

@@ -24,8 +24,8 @@ from imagebuilder.proof.prove import (
     run_in,
 )
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of, read_accounts
-from imagebuilder.proof.reading.numbers import size_of, whole
 from imagebuilder.proof.reading.systemd import parse_units
+from imagebuilder.proof.reading.texts import size_of, whole
 from imagebuilder.proof.say import REFUSED, why_unanswered
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.system.prove import prove_system

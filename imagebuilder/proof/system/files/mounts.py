@@ -18,7 +18,7 @@ from imagebuilder.proof.reading.mounts import (
     find_mounts,
     read_extensions,
 )
-from imagebuilder.proof.reading.numbers import size_of
+from imagebuilder.proof.reading.texts import size_of
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY

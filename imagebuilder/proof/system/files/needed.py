@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.modules import plain
-from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.parameters import read_sysctl, requested
 from imagebuilder.proof.reading.scripts import services_of, texts_of
+from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.say import prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY

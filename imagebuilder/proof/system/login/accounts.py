@@ -18,8 +18,8 @@ from imagebuilder.proof.privileges.sudo import SUDO, find_sudo
 from imagebuilder.proof.reading.accounts import EXTRA, PASSWD, SHADOW, rows
 from imagebuilder.proof.reading.commands import named_users
 from imagebuilder.proof.reading.config import read_including
-from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.systemd import LOADED
+from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY

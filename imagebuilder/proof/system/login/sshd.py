@@ -17,8 +17,8 @@ from pathlib import Path
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.privileges.login import CONFIG, FOLDER, SshdSettings
 from imagebuilder.proof.reading.config import assignments, is_true, read_including
-from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.scripts import services_of, site_files
+from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY

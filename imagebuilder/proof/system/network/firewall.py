@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.clusters.ranks import spans
 from imagebuilder.proof.reading.config import KernelWord
-from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.parameters import read_sysctl
 from imagebuilder.proof.reading.scripts import SiteService, services_of, site_services
 from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.prove import engine_lines
 from imagebuilder.proof.subject import Subject

@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator, Mapping
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.reading.addresses import parse_address
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.config import TRUE, assignments, is_false, is_true
 from imagebuilder.proof.reading.networkd import (
@@ -34,8 +33,8 @@ from imagebuilder.proof.reading.networkd import (
     setter,
     text_of,
 )
-from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.systemd import Startup, last_lines, read_config
+from imagebuilder.proof.reading.texts import parse_address, whole
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.containers import ENGINES

@@ -19,9 +19,8 @@ from imagebuilder.proof.privileges.searched import CRON, SPOOL
 from imagebuilder.proof.privileges.sudo import lines_of
 from imagebuilder.proof.reading import scripts
 from imagebuilder.proof.reading.commands import options_of
-from imagebuilder.proof.reading.numbers import whole
-from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded, said_in
+from imagebuilder.proof.reading.texts import unquoted, whole
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY

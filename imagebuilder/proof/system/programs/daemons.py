@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import read_including
-from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.scripts import SiteService, services_of, site_files
+from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root

@@ -20,10 +20,9 @@ from imagebuilder.proof.reading import scripts
 from imagebuilder.proof.reading.accounts import account_of
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.mounts import made_by, made_by_tmpfiles
-from imagebuilder.proof.reading.numbers import whole
 from imagebuilder.proof.reading.python import Distribution, installed, package_folder, site_packages
-from imagebuilder.proof.reading.quotes import unquoted
 from imagebuilder.proof.reading.systemd import LoadedUnit
+from imagebuilder.proof.reading.texts import unquoted, whole
 from imagebuilder.proof.reading.units import BINARIES, find_program, is_below, unit_paths
 from imagebuilder.proof.services.devices import WHO, session_environment
 from imagebuilder.proof.services.start import appears_later, is_there

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.environment import Variable, environment_of
 from imagebuilder.proof.reading.scripts import UnitCommand, site_files, unit_commands
 from imagebuilder.proof.reading.systemd import Startup
+from imagebuilder.proof.reading.texts import is_loopback
 from imagebuilder.proof.services.prove import engine_lines
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY

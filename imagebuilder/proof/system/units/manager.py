@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import MANAGER, environment_of
-from imagebuilder.proof.reading.numbers import AFFINITY, processors, size_of
 from imagebuilder.proof.reading.systemd import (
     ConfigLine,
     LoadedUnit,
@@ -23,8 +22,9 @@ from imagebuilder.proof.reading.systemd import (
     last_lines,
     read_config,
 )
+from imagebuilder.proof.reading.texts import AFFINITY, processors, size_of
 from imagebuilder.proof.reading.units import FOLDERS, find_file, find_unit, service_lines
-from imagebuilder.proof.services.confinement import LEAST
+from imagebuilder.proof.services.programs import LEAST
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.reading import systemd
-from imagebuilder.proof.reading.addresses import is_loopback
 from imagebuilder.proof.reading.config import CMDLINE, KernelWord
 from imagebuilder.proof.reading.environment import environment_of
+from imagebuilder.proof.reading.texts import is_loopback
 from imagebuilder.proof.reading.units import FOLDERS, find_file, template
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.prove import engine_lines

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from imagebuilder.families.shipped import Checksum, ChecksumKind, ShippedFile
 from imagebuilder.image.types import Image, ImageLayer
-from imagebuilder.proof.provenance.history import LayerHistory
-from imagebuilder.proof.provenance.read import Placed, Records
+from imagebuilder.proof.provenance.read import LayerHistory, Placed, Records
 from tests.images import IMAGE, packages_of
 
 BASE, PACKAGES, SITE = "base debian-trixie", "packages tool", "configure site"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from imagebuilder.proof.provenance.history import chain_of, differences, fold, installing
+from imagebuilder.proof.provenance.read import chain_of, differences, fold, installing
 from imagebuilder.store.objects import object_path
 from tests.unit.proof.provenance.chain import BASE, IMAGE_OF_LAYERS, PACKAGES, SITE
 

@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.families.shipped import Checksum
-from imagebuilder.proof.provenance.history import LayerHistory
-from imagebuilder.proof.provenance.read import Placed, find_placed, trace_all, trace_path
+from imagebuilder.proof.provenance.read import (
+    LayerHistory,
+    Placed,
+    find_placed,
+    trace_all,
+    trace_path,
+)
 from imagebuilder.proof.reading.provenance import (
     CONTENT,
     METADATA,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from imagebuilder.proof.reading.addresses import host_of, is_local, is_loopback
+from imagebuilder.proof.reading.texts import host_of, is_local, is_loopback
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.reading.units import UnitPath, is_below, unit_paths
-from imagebuilder.proof.services.confinement import hidden_by
+from imagebuilder.proof.services.programs import hidden_by
 from imagebuilder.proof.services.start import hiding
 
 

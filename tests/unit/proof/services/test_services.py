@@ -8,8 +8,8 @@ import pytest
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.reading.environment import Variable, assignments, expanded, remarks
 from imagebuilder.proof.reading.units import UnitPath, UnitSettings, unit_paths
-from imagebuilder.proof.services.confinement import covers
 from imagebuilder.proof.services.devices import prove_selection
+from imagebuilder.proof.services.programs import covers
 from imagebuilder.proof.services.selectors import target_of
 
 

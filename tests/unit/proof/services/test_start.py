@@ -13,13 +13,13 @@ from imagebuilder.process import Completed
 from imagebuilder.proof.reading.commands import CommandLine
 from imagebuilder.proof.reading.environment import Variable
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.devices import (
     prove_interfaces,
     prove_python_path,
     prove_search,
     prove_selection,
 )
+from imagebuilder.proof.services.programs import Confined, prove_confinement
 from imagebuilder.proof.services.prove import line_of
 from imagebuilder.proof.services.settings import (
     CLEANING,

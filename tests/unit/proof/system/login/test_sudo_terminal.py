@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.login.sudo_terminal import prove_terminal
+from imagebuilder.proof.system.login.limits import prove_terminal
 from tests.unit.proof.trees import Program, make_tree, running, subject
 
 ON = "Defaults requiretty, use_pty"

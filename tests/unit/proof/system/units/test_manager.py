@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Finding, Level
-from imagebuilder.proof.reading.numbers import processors
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, read_config
+from imagebuilder.proof.reading.texts import processors
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.network.nic import prove_stub, prove_tls
 from imagebuilder.proof.system.units.manager import (
