@@ -32,7 +32,6 @@ QUOTED = re.compile(r"""["'`](?P<word>[^"'`\s]{2,80})["']""")
 VARIABLE = "{$"
 LONGEST_LINE, MOST_LINES = 1000, 20_000
 MOST_TOLD = 3  # complaints of one program: the later ones often follow from the first
-NEVER = re.compile(r"(?!)")
 NAMES = {"path": r"(?P<path>/[^\s:,\]]+)", "line": r"(?P<line>\d+)", "what": r"(?P<what>.+)"}
 
 
@@ -66,14 +65,15 @@ def complaints(
         if done.late:
             continue
         said = printed(done)
-        for match in chain(*(form.finditer(said) for form in each.forms)):
+        forms = (form.format(**NAMES) for form in each.forms)
+        for match in chain(*(re.finditer(form, said, re.MULTILINE) for form in forms)):
             groups = match.groupdict()
             what = " ".join(match["what"].split())
             named = groups.get("path") or path
             fitting = (each for each in files if named in (each, posixpath.basename(each)))
             found = next(fitting, "") if named else quoting_file(subject, what, files)
             line = int(groups.get("line") or 0)
-            if found and not each.elsewhere.search(what) and not is_set(subject, found, line):
+            if found and not re.search(each.elsewhere, what) and not is_set(subject, found, line):
                 yield RefusedLine(found, line, what)
 
 
@@ -106,36 +106,34 @@ def finding(each: DryRun, program: str, complaint: RefusedLine) -> Finding:
     return SAY.warning(what, Evidence(complaint.path, said=line or complaint.what), hint=hint)
 
 
-def forms(*texts: str) -> tuple[re.Pattern[str], ...]:
-    """Lines in which {path}, {line} and {what} stand for what a complaint says."""
-    return tuple(re.compile(text.format(**NAMES), re.MULTILINE) for text in texts)
-
-
 @dataclass(frozen=True)
 class DryRun:
     """A program's test of its settings.
 
     `script` is for sh(1), with the program as {program} and one of `files` as $1, if each is tested
-    alone.  `forms` are those of its complaints.  `elsewhere` fits complaints that are not the
-    image's.  `refuses`: the program ends at one; otherwise it goes on without the line.
+    alone.  `forms` are those of its complaints, with {path}, {line} and {what} for what they say.
+    `elsewhere` fits complaints that are not the image's.  `refuses`: the program ends at one;
+    otherwise it goes on without the line.
     """
 
     name: str
-    programs: tuple[str, ...]
+    program: str
     script: str
     files: tuple[str, ...]
-    forms: tuple[re.Pattern[str], ...]
-    elsewhere: re.Pattern[str] = NEVER
+    forms: tuple[str, ...]
+    elsewhere: str = "(?!)"
     refuses: bool = True
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """Where the program may be."""
+        name = self.program
+        return (name,) if "/" in name else (f"/usr/sbin/{name}", f"/usr/bin/{name}")
 
     def command(self, program: str) -> str:
         """The last command as a person types it."""
         command = self.script.rpartition("; ")[2]
         return command.format(program=program).replace('"$1"', "FILE")
-
-
-def in_usr(*names: str) -> tuple[str, ...]:
-    return tuple(f"/usr/{folder}/{name}" for name in names for folder in ("sbin", "bin"))
 
 
 CONFIG = tuple(f"{parent}/{{}}/*.conf" for parent in ("/etc", "/usr/local/lib", "/usr/lib"))
@@ -147,168 +145,93 @@ def in_folders(name: str) -> tuple[str, ...]:
 
 DRY_RUNS = (
     # What every node has.
-    DryRun(
-        "modprobe", in_usr("modprobe"), "{program} -c", in_folders("modprobe.d"),
-        forms(r"kmod_config_parse: {path} line {line}: {what}"), refuses=False,
-    ),
-    DryRun(
-        # What a version without --dry-run does not change, it tests in part.
-        "systemd-tmpfiles", in_usr("systemd-tmpfiles"),
-        "{program} --create --prefix=/nonexistent; {program} --create --dry-run",
-        in_folders("tmpfiles.d"), forms(r"^{path}:{line}: {what}"),
-        re.compile(r"Failed to (?!parse)|legacy directory|unresolvable"), refuses=False,
-    ),
-    DryRun(
-        "systemd-sysusers", in_usr("systemd-sysusers"), "{program} --dry-run",
-        in_folders("sysusers.d"), forms(r"^{path}:{line}: {what}"),
-        re.compile("legacy directory"), refuses=False,
-    ),
-    DryRun(
-        "systemd-sysctl", ("/usr/lib/systemd/systemd-sysctl",), "{program} --prefix=/nonexistent",
-        in_folders("sysctl.d"), forms(r"^{path}:{line}: {what}"), refuses=False,
-    ),
-    DryRun(
-        "ssh", in_usr("ssh"), "{program} -G localhost",
-        ("/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d/*.conf"),
-        forms(r"^{path}:? line {line}: {what}"),
-    ),
-    DryRun(
-        "sudo", in_usr("visudo"), "{program} -c", ("/etc/sudoers", "/etc/sudoers.d/*"),
-        forms(r"^{path}:{line}(?::\d+)?: {what}"),
-        re.compile(r"^(?:Warning: )?unused |^Cycle"), refuses=False,
-    ),
+    DryRun("modprobe", "modprobe", "{program} -c", in_folders("modprobe.d"),
+           (r"kmod_config_parse: {path} line {line}: {what}",), refuses=False),
+    # What a version without --dry-run does not change, it tests in part.
+    DryRun("systemd-tmpfiles", "systemd-tmpfiles",
+           "{program} --create --prefix=/nonexistent; {program} --create --dry-run",
+           in_folders("tmpfiles.d"), (r"^{path}:{line}: {what}",),
+           r"Failed to (?!parse)|legacy directory|unresolvable", refuses=False),
+    DryRun("systemd-sysusers", "systemd-sysusers", "{program} --dry-run", in_folders("sysusers.d"),
+           (r"^{path}:{line}: {what}",), "legacy directory", refuses=False),
+    DryRun("systemd-sysctl", "/usr/lib/systemd/systemd-sysctl", "{program} --prefix=/nonexistent",
+           in_folders("sysctl.d"), (r"^{path}:{line}: {what}",), refuses=False),
+    DryRun("ssh", "ssh", "{program} -G localhost",
+           ("/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d/*.conf"),
+           (r"^{path}:? line {line}: {what}",)),
+    DryRun("sudo", "visudo", "{program} -c", ("/etc/sudoers", "/etc/sudoers.d/*"),
+           (r"^{path}:{line}(?::\d+)?: {what}",), r"^(?:Warning: )?unused |^Cycle", refuses=False),
     # Networks and time.
-    DryRun(
-        "nft", in_usr("nft"), "{program} -c -f /etc/nftables.conf",
-        ("/etc/nftables.conf", "/etc/nftables.d/*"),
-        forms(r"^{path}:{line}:\d+-\d+: Error: {what}"),
-        re.compile(
-            r"Could not (?:process rule|resolve)|cache initialization|No such file|"
-            r"does not exist|not supported"
-        ),
-    ),
-    *(
-        DryRun(
-            name, in_usr(name), '{program} -t "$1"', (f"/etc/iptables/rules.v{version}",),
-            forms(r"^{what}\nError occurred at line: {line}"),
-            re.compile(r"not supported|Permission denied|host/network"),
-        )
-        for name, version in (("iptables-restore", 4), ("ip6tables-restore", 6))
-    ),
-    DryRun(
-        "netplan", in_usr("netplan"), "{program} get", ("/etc/netplan/*.yaml",),
-        forms(r"{path}:{line}:\d+: {what}"), refuses=False,
-    ),
-    DryRun(
-        "chronyd", in_usr("chronyd"), "{program} -Q -t 1",
-        ("/etc/chrony/chrony.conf", "/etc/chrony/conf.d/*.conf"),
-        forms(r"Fatal error : {what} at line {line} in file {path}"),
-    ),
-    DryRun(
-        "dnsmasq", in_usr("dnsmasq"),
-        "{program} --test -7 /etc/dnsmasq.d",
-        ("/etc/dnsmasq.conf", "/etc/dnsmasq.d/*"),
-        forms(r"^dnsmasq: {what} at line {line} of {path}"),
-    ),
-    DryRun(
-        "unbound", in_usr("unbound-checkconf"), "{program}",
-        ("/etc/unbound/unbound.conf", "/etc/unbound/unbound.conf.d/*.conf"),
-        forms(r"^{path}:{line}: error: {what}"),
-    ),
-    DryRun(
-        "keepalived", in_usr("keepalived"), "{program} -t", ("/etc/keepalived/keepalived.conf",),
-        forms(r"^\({path}: Line {line}\) {what}"),
-        re.compile("Unknown interface|doesn't exist"), refuses=False,
-    ),
-    DryRun(
-        "bird", in_usr("bird"), "{program} -p -c /etc/bird/bird.conf", ("/etc/bird/bird.conf",),
-        forms(r"^bird: {path}:{line}:\d+ {what}"),
-    ),
-    DryRun(
-        "FRR", in_usr("vtysh"), "{program} -C", ("/etc/frr/frr.conf",),
-        forms(r"^line {line}: % {what}"), refuses=False,
-    ),
+    DryRun("nft", "nft", "{program} -c -f /etc/nftables.conf",
+           ("/etc/nftables.conf", "/etc/nftables.d/*"), (r"^{path}:{line}:\d+-\d+: Error: {what}",),
+           r"Could not (?:process rule|resolve)|cache initialization|No such file|"
+           r"does not exist|not supported"),
+    *(DryRun(name, name, '{program} -t "$1"', (f"/etc/iptables/rules.v{version}",),
+             (r"^{what}\nError occurred at line: {line}",),
+             r"not supported|Permission denied|host/network")
+      for name, version in (("iptables-restore", 4), ("ip6tables-restore", 6))),
+    DryRun("netplan", "netplan", "{program} get", ("/etc/netplan/*.yaml",),
+           (r"{path}:{line}:\d+: {what}",), refuses=False),
+    DryRun("chronyd", "chronyd", "{program} -Q -t 1",
+           ("/etc/chrony/chrony.conf", "/etc/chrony/conf.d/*.conf"),
+           (r"Fatal error : {what} at line {line} in file {path}",)),
+    DryRun("dnsmasq", "dnsmasq", "{program} --test -7 /etc/dnsmasq.d",
+           ("/etc/dnsmasq.conf", "/etc/dnsmasq.d/*"),
+           (r"^dnsmasq: {what} at line {line} of {path}",)),
+    DryRun("unbound", "unbound-checkconf", "{program}",
+           ("/etc/unbound/unbound.conf", "/etc/unbound/unbound.conf.d/*.conf"),
+           (r"^{path}:{line}: error: {what}",)),
+    DryRun("keepalived", "keepalived", "{program} -t", ("/etc/keepalived/keepalived.conf",),
+           (r"^\({path}: Line {line}\) {what}",), "Unknown interface|doesn't exist", refuses=False),
+    DryRun("bird", "bird", "{program} -p -c /etc/bird/bird.conf", ("/etc/bird/bird.conf",),
+           (r"^bird: {path}:{line}:\d+ {what}",)),
+    DryRun("FRR", "vtysh", "{program} -C", ("/etc/frr/frr.conf",), (r"^line {line}: % {what}",),
+           refuses=False),
     # Web servers.
-    DryRun(
-        "nginx", in_usr("nginx"), "{program} -t -q",
-        ("/etc/nginx/nginx.conf", "/etc/nginx/*/*"),
-        forms(r"\[emerg\] [\d#]+: {what} in {path}:{line}$"), re.compile("host not found"),
-    ),
-    DryRun(
-        "haproxy", in_usr("haproxy"), "{program} -c -f /etc/haproxy/haproxy.cfg",
-        ("/etc/haproxy/haproxy.cfg",), forms(r"^\[ALERT\].* : parsing \[{path}:{line}\] : {what}"),
-        re.compile("resolve|certificate|unable to (?:load|stat)"),
-    ),
-    DryRun(
-        "apache2", in_usr("apache2ctl"), "mkdir -p /run/lock /run/apache2; {program} -t",
-        ("/etc/apache2/*.conf", "/etc/apache2/*-enabled/*"),
-        forms(r"^AH\d+: Syntax error on line {line} of {path}:\n{what}"),
-        re.compile("does not exist or is empty"),
-    ),
-    DryRun(
-        "caddy", in_usr("caddy"), "{program} adapt --config /etc/caddy/Caddyfile",
-        ("/etc/caddy/Caddyfile",), forms(r"^Error: {path}:{line}(?: -|:) {what}"),
-    ),
+    DryRun("nginx", "nginx", "{program} -t -q", ("/etc/nginx/nginx.conf", "/etc/nginx/*/*"),
+           (r"\[emerg\] [\d#]+: {what} in {path}:{line}$",), "host not found"),
+    DryRun("haproxy", "haproxy", "{program} -c -f /etc/haproxy/haproxy.cfg",
+           ("/etc/haproxy/haproxy.cfg",), (r"^\[ALERT\].* : parsing \[{path}:{line}\] : {what}",),
+           "resolve|certificate|unable to (?:load|stat)"),
+    DryRun("apache2", "apache2ctl", "mkdir -p /run/lock /run/apache2; {program} -t",
+           ("/etc/apache2/*.conf", "/etc/apache2/*-enabled/*"),
+           (r"^AH\d+: Syntax error on line {line} of {path}:\n{what}",),
+           "does not exist or is empty"),
+    DryRun("caddy", "caddy", "{program} adapt --config /etc/caddy/Caddyfile",
+           ("/etc/caddy/Caddyfile",), (r"^Error: {path}:{line}(?: -|:) {what}",)),
     # Containers.
-    DryRun(
-        # The question `services` says what is no JSON.
-        "dockerd", in_usr("dockerd"), "{program} --validate", ("/etc/docker/daemon.json",),
-        forms(r"with file {path}: {what}"), re.compile("invalid character|unexpected end of JSON"),
-    ),
-    DryRun(
-        "podman's generator", ("/usr/libexec/podman/quadlet",), "{program} -dryrun",
-        ("/etc/containers/systemd/*", "/etc/containers/systemd/*/*"),
-        forms(r'converting "(?P<path>[^"\n]+)": {what}'), refuses=False,
-    ),
+    # The question `services` says what is no JSON.
+    DryRun("dockerd", "dockerd", "{program} --validate", ("/etc/docker/daemon.json",),
+           (r"with file {path}: {what}",), "invalid character|unexpected end of JSON"),
+    DryRun("podman's generator", "/usr/libexec/podman/quadlet", "{program} -dryrun",
+           ("/etc/containers/systemd/*", "/etc/containers/systemd/*/*"),
+           (r'converting "(?P<path>[^"\n]+)": {what}',), refuses=False),
     # Logs, security, watching.
-    DryRun(
-        "rsyslogd", in_usr("rsyslogd"), "{program} -N1",
-        ("/etc/rsyslog.conf", "/etc/rsyslog.d/*.conf"),
-        forms(
-            r"error during parsing file {path}, on or before line {line}: {what} \[v[\d.]+ try",
-            r"^rsyslogd: (?P<what>could not load module '[^'\n]+')",
-            r"^rsyslogd: (?P<what>invalid or yet-unknown config file command '[^'\n]+')",
-        ),
-        re.compile("errors occurred in file"), refuses=False,
-    ),
-    DryRun(
-        "logrotate", in_usr("logrotate"), "{program} -d /etc/logrotate.conf",
-        ("/etc/logrotate.conf", "/etc/logrotate.d/*"),
-        forms(r"^(?:error|warning): (?P<path>[^\s:]+):{line} {what}"),
-        re.compile("unknown (?:user|group)"), refuses=False,
-    ),
-    DryRun(
-        "apparmor_parser", in_usr("apparmor_parser"), '{program} -QK "$1"', ("/etc/apparmor.d/*",),
-        forms(r"^AppArmor parser error for .* in (?:profile )?{path} at line {line}: {what}"),
-    ),
-    DryRun(
-        "fail2ban", in_usr("fail2ban-client"), "{program} -t",
-        ("/etc/fail2ban/*.local", "/etc/fail2ban/*.d/*"),
-        forms(
-            r"ERROR +Failed during configuration: {what}\nfile: '{path}', line: {line}",
-            r"ERROR +(?P<what>Unable to read the filter '[^'\n]+')",
-        ),
-    ),
-    DryRun(
-        "sssd", in_usr("sssctl"), "{program} config-check",
-        ("/etc/sssd/sssd.conf", "/etc/sssd/conf.d/*.conf"), forms(r"^\[rule/[^\]\n]+\]: {what}"),
-        re.compile("config_file_version"), refuses=False,
-    ),
-    DryRun(
-        "prometheus", in_usr("promtool"), '{program} check config "$1"',
-        ("/etc/prometheus/prometheus.yml",),
-        forms(r"FAILED: (?P<what>parsing YAML file .+(?:\n.+)?)"),
-    ),
-    DryRun(
-        "smartd", in_usr("smartd"), "{program} -q showtests", ("/etc/smartd.conf",),
-        forms(r"^File {path} line {line} (?:\([^)\n]*\))?:? ?{what}"),
-    ),
-    DryRun(
-        "lvm", in_usr("lvmconfig"), "{program} --validate",
-        ("/etc/lvm/lvm.conf", "/etc/lvm/lvmlocal.conf"),
-        forms(
-            r"^ *Parse error at byte \d+ \(line {line}\): {what}\n"
-            r" *Failed to load config file {path}"
-        ),
-    ),
+    DryRun("rsyslogd", "rsyslogd", "{program} -N1", ("/etc/rsyslog.conf", "/etc/rsyslog.d/*.conf"),
+           (r"error during parsing file {path}, on or before line {line}: {what} \[v[\d.]+ try",
+           r"^rsyslogd: (?P<what>could not load module '[^'\n]+')",
+           r"^rsyslogd: (?P<what>invalid or yet-unknown config file command '[^'\n]+')"),
+           "errors occurred in file", refuses=False),
+    DryRun("logrotate", "logrotate", "{program} -d /etc/logrotate.conf",
+           ("/etc/logrotate.conf", "/etc/logrotate.d/*"),
+           (r"^(?:error|warning): (?P<path>[^\s:]+):{line} {what}",), "unknown (?:user|group)",
+           refuses=False),
+    DryRun("apparmor_parser", "apparmor_parser", '{program} -QK "$1"', ("/etc/apparmor.d/*",),
+           (r"^AppArmor parser error for .* in (?:profile )?{path} at line {line}: {what}",)),
+    DryRun("fail2ban", "fail2ban-client", "{program} -t",
+           ("/etc/fail2ban/*.local", "/etc/fail2ban/*.d/*"),
+           (r"ERROR +Failed during configuration: {what}\nfile: '{path}', line: {line}",
+           r"ERROR +(?P<what>Unable to read the filter '[^'\n]+')")),
+    DryRun("sssd", "sssctl", "{program} config-check",
+           ("/etc/sssd/sssd.conf", "/etc/sssd/conf.d/*.conf"), (r"^\[rule/[^\]\n]+\]: {what}",),
+           "config_file_version", refuses=False),
+    DryRun("prometheus", "promtool", '{program} check config "$1"',
+           ("/etc/prometheus/prometheus.yml",),
+           (r"FAILED: (?P<what>parsing YAML file .+(?:\n.+)?)",)),
+    DryRun("smartd", "smartd", "{program} -q showtests", ("/etc/smartd.conf",),
+           (r"^File {path} line {line} (?:\([^)\n]*\))?:? ?{what}",)),
+    DryRun("lvm", "lvmconfig", "{program} --validate",
+           ("/etc/lvm/lvm.conf", "/etc/lvm/lvmlocal.conf"),
+           (r"^ *Parse error at byte \d+ \(line {line}\): {what}\n"
+           r" *Failed to load config file {path}",)),
 )  # fmt: skip
