@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
@@ -74,6 +75,10 @@ class Finding:
     what: str
     evidence: tuple[Evidence, ...] = ()
     hint: str = ""
+
+
+# What a rule of the proof gives, one after the other.
+Findings = Iterator[Finding]
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import fnmatch
 import lzma
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import zstandard
 
 from imagebuilder.families.protocol import Family
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Question
 from imagebuilder.limited import unpack_xz, unpack_zst
 from imagebuilder.proof.kernel.prove import Drivers, drivers_of
 from imagebuilder.proof.reading.modules import Module
@@ -120,7 +120,7 @@ class Wanted:
     unlisted: tuple[str, ...] = ()
 
 
-def prove_firmware(subject: Subject) -> Iterator[Finding]:
+def prove_firmware(subject: Subject) -> Findings:
     """Every finding about firmware; none for a profile without devices and `proof: firmware:`."""
     if not subject.hardware and not subject.expectations.firmware:
         return
@@ -148,7 +148,7 @@ def unknown(device: Hardware) -> Finding:
 
 def prove_chip(
     subject: Subject, device: Hardware, chip: Chip, drivers: Drivers, files: FirmwareFiles
-) -> Iterator[Finding]:
+) -> Findings:
     whose = f"{chip.pci} ({device.name})"
     paths = [p for m in drivers.of(chip) if (p := drivers.kernel.by_name.get(m))]
     modules = [module for module in drivers.kernel.reader.modules(paths) if module.info]
@@ -199,7 +199,7 @@ def prove_chip(
             yield SAY.fact(what, evidence_of(file, wanted.names[file]))
 
 
-def prove_content(paths: Sequence[str], files: FirmwareFiles) -> Iterator[Finding]:
+def prove_content(paths: Sequence[str], files: FirmwareFiles) -> Findings:
     for path in paths:
         if why := unusable(files.root, path):
             hint = "reinstall its package, and do not change the file afterwards"
@@ -281,7 +281,7 @@ def where_from(family: Family, chip: Chip, files: FirmwareFiles) -> str:
     return hint
 
 
-def prove_globs(globs: Sequence[str], files: FirmwareFiles) -> Iterator[Finding]:
+def prove_globs(globs: Sequence[str], files: FirmwareFiles) -> Findings:
     for glob in globs:
         found = files.glob(glob)
         if found:

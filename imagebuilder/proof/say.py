@@ -6,10 +6,10 @@ and gave no answer: that is no good answer.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Level, Question
 from imagebuilder.phrases import list_first
 from imagebuilder.process import Completed
 
@@ -51,7 +51,7 @@ def why_unanswered(done: Completed) -> str:
     return f"killed by signal {-done.status}" if done.status < 0 else ""
 
 
-def prove_answered(say: Say, done: Completed, what: str, where: Evidence) -> Iterator[Finding]:
+def prove_answered(say: Say, done: Completed, what: str, where: Evidence) -> Findings:
     """A finding if a program did not run to its end: `what` is not known then.
 
     Only a fault if the program cannot even start: a slow host may be why one does not end.

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Question
 from imagebuilder.proof.access.services import prove_others, prove_services
 from imagebuilder.proof.reading.accounts import Accounts, limits_of, read_limits
 from imagebuilder.proof.reading.modules import plain
@@ -38,7 +38,7 @@ ECHO = re.compile(r"\becho\s+(?:-n\s+)?['\"]?(?P<value>[^\s'\"]+)['\"]?\s*>+\s*(
 UNBIND = re.compile(r"/drivers/(?P<driver>[\w-]+)/unbind$")
 
 
-def prove_access(subject: Subject) -> Iterator[Finding]:
+def prove_access(subject: Subject) -> Findings:
     """Every finding about access; none if nothing is declared and no device is known."""
     devices = tuple(as_owned(subject, each) for each in subject.expectations.devices)
     if devices or subject.hardware:
@@ -85,7 +85,7 @@ def undeclared(subject: Subject) -> Iterator[Device]:
             yield Device(path, group)
 
 
-def prove_device(subject: Subject, device: Device) -> Iterator[Finding]:
+def prove_device(subject: Subject, device: Device) -> Findings:
     node, accounts = node_of(subject, device.path), subject.accounts
     by = Evidence(node.path or "/usr/lib/udev/rules.d", said=f"{device.path}: {node.text}")
     if device.group and device.group not in accounts.groups:
@@ -129,7 +129,7 @@ def keeps(later: DeviceAccess, device: Device, accounts: Accounts) -> bool:
     return later.for_group and accounts.group(group) == device.group
 
 
-def prove_rules(subject: Subject) -> Iterator[Finding]:
+def prove_rules(subject: Subject) -> Findings:
     """Faults of udev rules that take the card from its driver, and of lines that udev rejects."""
     known = facts_of("pci", "", subject.chips)
     for rule in read_rules(subject) if subject.chips else ():
@@ -194,7 +194,7 @@ def makes_nodes(root: Root, line: str) -> bool:
     return any(text.startswith(b"#!") and b"nvidia-modprobe" in text for text in found)
 
 
-def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Iterator[Finding]:
+def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Findings:
     if user not in accounts.users:
         what = f"the account {user}, which must use the accelerator, does not exist"
         hint = "declare it (overlay key users:), or remove it from the overlay's proof:"
@@ -213,7 +213,7 @@ def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Iter
         yield SAY.fact(f"{user} is in {some(groups)}", *where)
 
 
-def prove_limits(subject: Subject) -> Iterator[Finding]:
+def prove_limits(subject: Subject) -> Findings:
     """Memlock of the accounts, who may run by hand what a service runs that locks memory."""
     limits = read_limits(subject.root, "memlock")
     for user in subject.expectations.users:
@@ -264,7 +264,7 @@ class SysfsWrite:
     where: Evidence
 
 
-def prove_writes(subject: Subject) -> Iterator[Finding]:
+def prove_writes(subject: Subject) -> Findings:
     drivers = {plain(module) for chip in subject.chips for module in chip.modules}
     for write in (*writes_of_tmpfiles(subject), *writes_of_rules(subject)):
         found = UNBIND.search(write.path)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from imagebuilder.elf import read_needs
-from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Level, Question
 from imagebuilder.proof.reading import units
 from imagebuilder.proof.reading.commands import named_users
 from imagebuilder.proof.reading.nodes import FAMILIES, NPU, NVIDIA, find_family, opened_by
@@ -46,7 +46,7 @@ KNOWN = {
 }  # fmt: skip
 
 
-def prove_services(subject: Subject, devices: Sequence[Device]) -> Iterator[Finding]:
+def prove_services(subject: Subject, devices: Sequence[Device]) -> Findings:
     for service in subject.expectations.services:
         unit = units.find_unit(subject.root, service.unit)
         if unit is None:
@@ -70,7 +70,7 @@ def missing(root: Root, service: Service) -> Finding:
     return SAY.fault(what, Evidence(units.FOLDERS[0]), hint=hint)
 
 
-def prove_programs(root: Root, unit: units.Unit) -> Iterator[Finding]:
+def prove_programs(root: Root, unit: units.Unit) -> Findings:
     if not unit.every("ExecStart"):
         what = f"{unit.name} starts nothing: it has no ExecStart="
         yield SAY.fault(
@@ -86,7 +86,7 @@ def prove_programs(root: Root, unit: units.Unit) -> Iterator[Finding]:
             yield SAY.fault(what, *files(unit), Evidence(program), hint=hint)
 
 
-def prove_arguments(service: Service, unit: units.Unit) -> Iterator[Finding]:
+def prove_arguments(service: Service, unit: units.Unit) -> Findings:
     for refused in service.refuses:
         for line in unit.every("ExecStart"):
             if refused.argument in line.split():
@@ -95,7 +95,7 @@ def prove_arguments(service: Service, unit: units.Unit) -> Iterator[Finding]:
                 yield SAY.fault(what, *where, hint=f"set ExecStart= without {refused.argument}")
 
 
-def prove_user_option(subject: Subject, unit: units.Unit) -> Iterator[Finding]:
+def prove_user_option(subject: Subject, unit: units.Unit) -> Findings:
     """Faults of accounts that the daemon of a unit shall become, and that do not exist."""
     if unit.true("DynamicUser"):
         return
@@ -109,7 +109,7 @@ def prove_user_option(subject: Subject, unit: units.Unit) -> Iterator[Finding]:
             yield SAY.fault(what, *where, hint=hint)
 
 
-def prove_memlock(root: Root, service: Service, unit: units.Unit) -> Iterator[Finding]:
+def prove_memlock(root: Root, service: Service, unit: units.Unit) -> Findings:
     if not service.memlock:
         return
     limit = unit.last("LimitMEMLOCK") or units.default_memlock(root)
@@ -123,7 +123,7 @@ def prove_memlock(root: Root, service: Service, unit: units.Unit) -> Iterator[Fi
     yield SAY.fault(what, *files(unit), hint=hint)
 
 
-def prove_use(subject: Subject, unit: units.Unit, needed: Sequence[Device]) -> Iterator[Finding]:
+def prove_use(subject: Subject, unit: units.Unit, needed: Sequence[Device]) -> Findings:
     accounts, dynamic = subject.accounts, unit.true("DynamicUser")
     # systemd.exec(5): the name of a dynamic user is made from that of the unit.
     user = unit.last("User", unit.name.partition(".")[0] if dynamic else "root")
@@ -192,7 +192,7 @@ def nodes(device: Device) -> tuple[str, ...]:
     return (device.path,)
 
 
-def prove_others(subject: Subject, devices: Sequence[Device]) -> Iterator[Finding]:
+def prove_others(subject: Subject, devices: Sequence[Device]) -> Findings:
     """Warnings of what would be faults of a declared service."""
     for service in site_services(subject) if devices else ():
         is_declared = service.name in subject.expectations.units

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network, ip_network
 from typing import Any
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.clusters.kubernetes import k3s_file, k3s_settings
 from imagebuilder.proof.reading import containers
@@ -79,7 +79,7 @@ class ContainerStorage:
     by_clients: bool = False
 
 
-def prove_storage(subject: Subject) -> Iterator[Finding]:
+def prove_storage(subject: Subject) -> Findings:
     mounts = find_mounts(subject)
     for storage in find_storage(subject):
         if storage.driver not in OVERLAYS:
@@ -174,7 +174,7 @@ class NeededAddress:
     evidence: Evidence
 
 
-def prove_bridges(subject: Subject) -> Iterator[Finding]:
+def prove_bridges(subject: Subject) -> Findings:
     """A warning for each: Docker takes another network where a NIC of the node is in that one."""
     bridges = list(find_bridges(subject))
     for each in needed_addresses(subject) if bridges else ():
@@ -256,7 +256,7 @@ class PodmanDefaults:
     runtime: str = ""
 
 
-def prove_container_devices(subject: Subject) -> Iterator[Finding]:
+def prove_container_devices(subject: Subject) -> Findings:
     """Warnings: what an image of a container needs, only its name says."""
     defaults = read_defaults(subject.root)
     for run in containers.container_runs(subject):
@@ -266,7 +266,7 @@ def prove_container_devices(subject: Subject) -> Iterator[Finding]:
         yield from prove_groups(subject, run, paths, defaults)
 
 
-def prove_complete(run: containers.ContainerRun, paths: Sequence[str]) -> Iterator[Finding]:
+def prove_complete(run: containers.ContainerRun, paths: Sequence[str]) -> Findings:
     """A warning of a container for ROCm that gets one of the nodes which ROCm needs, not both
     (rocm.docs.amd.com, "Running ROCm Docker containers").
 
@@ -295,7 +295,7 @@ def prove_complete(run: containers.ContainerRun, paths: Sequence[str]) -> Iterat
 
 def prove_groups(
     subject: Subject, run: containers.ContainerRun, paths: Sequence[str], defaults: PodmanDefaults
-) -> Iterator[Finding]:
+) -> Findings:
     """A warning of a container without root that drops groups (podman-run(1), --group-add)."""
     maps = (*run.every("gidmap"), *run.every("uidmap"))
     maps += tuple(each for each in run.every("userns") if "map" in each)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Finding, Findings
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading import containers
 from imagebuilder.proof.reading.config import SettingsFile, read_toml, read_yaml, value_at
@@ -39,7 +39,7 @@ PASSWORD_FOLDER = "/etc/rancher/node"
 OF_ONE_NODE = frozenset(("bridge", "ptp"))
 
 
-def prove_kubernetes(subject: Subject) -> Iterator[Finding]:
+def prove_kubernetes(subject: Subject) -> Findings:
     for kubelet in services_of(subject, "kubelet"):
         path = kubelet.option("--config") or ""
         read = read_yaml(subject.root, path)
@@ -67,7 +67,7 @@ def unread(service: SiteService, read: SettingsFile) -> Finding:
 
 def prove_swap(
     subject: Subject, kubelet: SiteService, path: str, settings: Mapping[str, Any]
-) -> Iterator[Finding]:
+) -> Findings:
     """A fault of a kubelet that ends because the node swaps (failSwapOn is true by default)."""
     told = kubelet.option("--fail-swap-on")
     fails = settings.get("failSwapOn", True) if told is None else told != "false"
@@ -102,7 +102,7 @@ def find_swap(subject: Subject) -> Evidence | None:
 
 def prove_cgroups(
     root: Root, kubelet: SiteService, path: str, settings: Mapping[str, Any]
-) -> Iterator[Finding]:
+) -> Findings:
     """A fault of a kubelet and a containerd that manage control groups in different ways."""
     told = read_toml(root, containers.CONTAINERD).values
     endpoint = str(settings.get("containerRuntimeEndpoint", containers.CONTAINERD))
@@ -132,7 +132,7 @@ def uses_systemd(told: Mapping[str, Any], plugin: str) -> bool:
 
 def prove_resolver(
     root: Root, kubelet: SiteService, path: str, settings: Mapping[str, Any]
-) -> Iterator[Finding]:
+) -> Findings:
     """A warning of name servers for pods that only the node reaches (resolvConf of the kubelet).
 
     kubeadm sets resolvConf on a node that runs systemd-resolved, which nobody does in an image.
@@ -154,7 +154,7 @@ def prove_resolver(
         yield SAY.warning(what, where, hint=f"set resolvConf: {UPSTREAM}")
 
 
-def prove_password(subject: Subject, agent: SiteService) -> Iterator[Finding]:
+def prove_password(subject: Subject, agent: SiteService) -> Findings:
     """A fault of an agent whose server does not let it in again after a reboot."""
     told = k3s_settings(agent)
     kept = mount_of(find_mounts(subject), PASSWORD_FOLDER)
@@ -180,9 +180,7 @@ def k3s_file(service: SiteService) -> SettingsFile:
     return read_yaml(service.subject.root, service.option("--config", "-c") or K3S)
 
 
-def prove_networks(
-    root: Root, kubelet: SiteService, settings: Mapping[str, Any]
-) -> Iterator[Finding]:
+def prove_networks(root: Root, kubelet: SiteService, settings: Mapping[str, Any]) -> Findings:
     """A warning of a network of one node that hides the one of the cluster.
 
     containerd and CRI-O take the first file by name (max_conf_num in docs/cri/config.md of
@@ -244,7 +242,7 @@ NEEDED = (
 )
 
 
-def prove_forwarding(subject: Subject) -> Iterator[Finding]:
+def prove_forwarding(subject: Subject) -> Findings:
     """Warnings of settings that are off beside a kubelet, which does not change them."""
     kubelet = next(services_of(subject, "kubelet"), None)
     if kubelet is None:

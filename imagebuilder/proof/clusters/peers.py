@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.clusters.slurm import read_slurm
 from imagebuilder.proof.reading.commands import options_of
@@ -51,7 +51,7 @@ FOREGROUND = frozenset(("simple", "exec"))
 LEFT_ALONE = frozenset(("process", "none"))  # KillMode= with which what is left goes on
 
 
-def prove_peers(subject: Subject) -> Iterator[Finding]:
+def prove_peers(subject: Subject) -> Findings:
     """Warnings: what is missed may be on another machine, or be made on the node."""
     yield from prove_needed(subject)
     yield from prove_clocks(subject)
@@ -60,7 +60,7 @@ def prove_peers(subject: Subject) -> Iterator[Finding]:
     yield from prove_fabric(subject)
 
 
-def prove_needed(subject: Subject) -> Iterator[Finding]:
+def prove_needed(subject: Subject) -> Findings:
     for service, program, where in needs(subject):
         if not any(True for _ in services_of(subject, program)):
             what = f"{service.name} needs {program} on its node, but no unit starts it"
@@ -87,7 +87,7 @@ def needs(subject: Subject) -> Iterator[tuple[SiteService, str, Evidence]]:
                 yield kubelet, program, Evidence(path, symbol="containerRuntimeEndpoint")
 
 
-def prove_clocks(subject: Subject) -> Iterator[Finding]:
+def prove_clocks(subject: Subject) -> Findings:
     found = {s.name: s for name in CLOCKS for s in services_of(subject, name)}
     stopped = {word for s in found.values() for word in s.unit.words("Conflicts")}
     if len({s.program for s in found.values()}) > 1 and not stopped & found.keys():
@@ -97,7 +97,7 @@ def prove_clocks(subject: Subject) -> Iterator[Finding]:
         yield SAY.warning(what, *where, hint=f"mask {one.name}")
 
 
-def prove_managers(subject: Subject) -> Iterator[Finding]:
+def prove_managers(subject: Subject) -> Findings:
     networkd = any("systemd-networkd" in name for name in subject.startup.jobs)
     texts = map(subject.root.text, subject.root.glob(*MANAGED))
     if networkd and not any(map(UNMANAGED.search, texts)):
@@ -109,7 +109,7 @@ def prove_managers(subject: Subject) -> Iterator[Finding]:
             yield SAY.warning(what, service.evidence, hint=hint)
 
 
-def prove_namespaces(subject: Subject) -> Iterator[Finding]:
+def prove_namespaces(subject: Subject) -> Findings:
     settings = read_sysctl(subject)
     for name in NAMESPACES:
         one = settings.get(name)
@@ -124,7 +124,7 @@ def prove_namespaces(subject: Subject) -> Iterator[Finding]:
                 yield SAY.warning(what, one.where, hint="remove that line")
 
 
-def prove_fabric(subject: Subject) -> Iterator[Finding]:
+def prove_fabric(subject: Subject) -> Findings:
     cards = [h.name for h in subject.hardware if h.pci.lower().startswith("10de:")]
     for service in services_of(subject, "nv-fabricmanager"):
         texts = map(subject.root.text, service.unit.paths)
@@ -144,7 +144,7 @@ class CardShare:
     evidence: Evidence
 
 
-def prove_shares(subject: Subject) -> Iterator[Finding]:
+def prove_shares(subject: Subject) -> Findings:
     """A warning for a card: which services run at the same time, a site may decide elsewhere.
 
     An engine that finds less memory free than its share does not start (request_memory() of vLLM's
@@ -230,7 +230,7 @@ DETACHING = (
 )  # fmt: skip
 
 
-def prove_detached(subject: Subject) -> Iterator[Finding]:
+def prove_detached(subject: Subject) -> Findings:
     for service in site_services(subject):
         unit = service.unit
         if unit.last("Type", "simple") not in FOREGROUND or unit.last("RemainAfterExit") == "yes":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading import environment
 from imagebuilder.proof.reading.scripts import SiteService, site_services
@@ -50,7 +50,7 @@ LISTED = re.compile(r"^mca:(?P<framework>\w+):(?P<name>\w+):version:", re.MULTIL
 OTHER_NAMES = frozenset(("vader",))
 
 
-def prove_ranks(subject: Subject) -> Iterator[Finding]:
+def prove_ranks(subject: Subject) -> Findings:
     # Names that /etc/hosts gives to the machine itself.
     names = {
         name: line
@@ -94,7 +94,7 @@ def meeting_host(address: str) -> str:
 
 def prove_names(
     service: SiteService, host: str, where: Evidence, names: dict[str, str]
-) -> Iterator[Finding]:
+) -> Findings:
     """A fault of a machine to meet at that each node takes for itself."""
     if host in names:
         what = f"{service.name} looks for {host} on its own node: {HOSTS} maps that name to the "
@@ -103,7 +103,7 @@ def prove_names(
         yield SAY.fault(what, where, Evidence(HOSTS, said=names[host]), hint=hint)
 
 
-def prove_loopback(service: SiteService) -> Iterator[Finding]:
+def prove_loopback(service: SiteService) -> Findings:
     for name, variable in service.environment.items():
         if re.fullmatch(environment.INTERFACE, name) and re.fullmatch(
             r"\s*=?lo\s*", variable.value
@@ -113,7 +113,7 @@ def prove_loopback(service: SiteService) -> Iterator[Finding]:
             yield SAY.fault(what, variable.evidence(name), hint=environment.REMOVE)
 
 
-def prove_excluded(service: SiteService) -> Iterator[Finding]:
+def prove_excluded(service: SiteService) -> Findings:
     """A warning of interfaces to leave out without the loopback interface (uses_loopback()).
 
     The question `services` says so of services that overlays declare.
@@ -130,7 +130,7 @@ def prove_excluded(service: SiteService) -> Iterator[Finding]:
             yield SAY.warning(what, service.evidence, hint=environment.ADD_LOOPBACK)
 
 
-def prove_netlink(root: Root, service: SiteService) -> Iterator[Finding]:
+def prove_netlink(root: Root, service: SiteService) -> Findings:
     """A fault of a service that may not ask the kernel for the NICs (getifaddrs(3), netlink(7))."""
     families = address_families(root, service.unit)
     if families is None or NETLINK in families or not families & set(SERVER_FAMILIES):
@@ -141,7 +141,7 @@ def prove_netlink(root: Root, service: SiteService) -> Iterator[Finding]:
     yield SAY.fault(what, where, hint=f"add {NETLINK} to that line")
 
 
-def prove_cards(service: SiteService) -> Iterator[Finding]:
+def prove_cards(service: SiteService) -> Findings:
     together = spans(service) or service.option(*BACKENDS) == "ray"
     told = service.option(*CARDS_OF_EACH, *(() if together else CARDS_OF_ALL)) or ""
     if told.isdecimal() and whole(told) > 1:
@@ -150,7 +150,7 @@ def prove_cards(service: SiteService) -> Iterator[Finding]:
         yield SAY.warning(what, service.evidence, hint="set it to the number that every node has")
 
 
-def prove_memory(root: Root, service: SiteService) -> Iterator[Finding]:
+def prove_memory(root: Root, service: SiteService) -> Findings:
     """A warning about memory of a processor that a machine with one does not have."""
     for path in reversed(service.unit.paths):
         for key, value in service_lines(root.text(path)):
@@ -164,7 +164,7 @@ def prove_memory(root: Root, service: SiteService) -> Iterator[Finding]:
                 return
 
 
-def prove_mpi(subject: Subject) -> Iterator[Finding]:
+def prove_mpi(subject: Subject) -> Findings:
     """Warnings of components that Open MPI is told to use and does not have: MPI_Init() then fails.
 
     A job may set the parameter by itself.  Tried with Open MPI 5.0.11: so it is with a list of btl,
@@ -208,9 +208,7 @@ def components_of(subject: Subject) -> dict[str, frozenset[str]]:
     return {framework: frozenset(names) for framework, names in found.items()}
 
 
-def prove_components(
-    subject: Subject, known: environment.Environment, version: str
-) -> Iterator[Finding]:
+def prove_components(subject: Subject, known: environment.Environment, version: str) -> Findings:
     for name, variable in known.items():
         yield from prove_list(
             subject, name.removeprefix(PREFIX), variable.value, variable.evidence(name), version
@@ -219,7 +217,7 @@ def prove_components(
 
 def prove_list(
     subject: Subject, framework: str, value: str, where: Evidence, version: str
-) -> Iterator[Finding]:
+) -> Findings:
     """A warning of a list of components to use; one that begins with ^ leaves components out."""
     value = value.strip()
     if framework not in REMOVED or not value or value.startswith("^"):

@@ -7,7 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Finding, Findings
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading.config import is_true
 from imagebuilder.proof.reading.nodes import NPU, find_family
@@ -53,7 +53,7 @@ TYPED = re.compile(r"(?<!\w)(?P<name>\w+):(?P<type>[^:,(\s]*[^\d:,(\s][^:,(\s]*)
 MODEL = re.compile(r"[a-z]?\d{2,}(?!\d*gb)")
 
 
-def prove_slurm(subject: Subject) -> Iterator[Finding]:
+def prove_slurm(subject: Subject) -> Findings:
     for daemon in services_of(subject, "slurmd"):
         for name in FILES:
             yield from prove_lines(subject.root, daemon, name)
@@ -66,7 +66,7 @@ def prove_slurm(subject: Subject) -> Iterator[Finding]:
         yield from prove_memory(subject.root, daemon)
 
 
-def prove_lines(root: Root, daemon: SiteService, name: str) -> Iterator[Finding]:
+def prove_lines(root: Root, daemon: SiteService, name: str) -> Findings:
     """A warning of a line that is no setting: Slurm reads `name=value` and Include alone."""
     path, _ = read_slurm(root, name)
     for line in map(str.strip, lines_of(root, path)):
@@ -76,7 +76,7 @@ def prove_lines(root: Root, daemon: SiteService, name: str) -> Iterator[Finding]
             return
 
 
-def prove_plugins(root: Root, daemon: SiteService) -> Iterator[Finding]:
+def prove_plugins(root: Root, daemon: SiteService) -> Findings:
     """Warnings of plugins of slurmd that slurm.conf names, and that this Slurm does not have.
 
     Others are the controller's, whose packages a node may lack; `none` needs no file.
@@ -96,7 +96,7 @@ def prove_plugins(root: Root, daemon: SiteService) -> Iterator[Finding]:
             yield SAY.warning(what, *where, hint="name one of those, or install its package")
 
 
-def prove_hierarchy(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
+def prove_hierarchy(subject: Subject, daemon: SiteService) -> Findings:
     words = subject.words
     if any(word.key == UNIFIED and not word.on for word in words):
         return
@@ -108,7 +108,7 @@ def prove_hierarchy(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
         yield SAY.fault(what, where, hint="set CgroupPlugin=autodetect, or remove that line")
 
 
-def prove_constrained(root: Root, daemon: SiteService) -> Iterator[Finding]:
+def prove_constrained(root: Root, daemon: SiteService) -> Findings:
     """A warning of limits in cgroup.conf(5) that nothing enforces without the plugin task/cgroup.
 
     Versions of Slurm differ in the default of TaskPlugin=, so that only a line of it counts.
@@ -127,7 +127,7 @@ def prove_constrained(root: Root, daemon: SiteService) -> Iterator[Finding]:
         yield SAY.warning(what, *where, hint=hint)
 
 
-def prove_locked(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
+def prove_locked(subject: Subject, daemon: SiteService) -> Findings:
     """A warning about jobs that get too little locked memory from the daemon, for RDMA or for an
     NPU, whose buffers are locked (amdxdna_gem_pin()).
 
@@ -158,7 +158,7 @@ def locking(subject: Subject) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
             yield "the NPU", ()
 
 
-def prove_detection(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
+def prove_detection(subject: Subject, daemon: SiteService) -> Findings:
     """A warning of AutoDetect= for the cards of another maker than the profile's (gres.conf(5))."""
     path, settings = read_slurm(subject.root, "gres.conf")
     value = settings.get("autodetect", "").lower()
@@ -171,7 +171,7 @@ def prove_detection(subject: Subject, daemon: SiteService) -> Iterator[Finding]:
         yield SAY.warning(what, where, hint=f"set AutoDetect={fitting[0]}")
 
 
-def prove_memory(root: Root, daemon: SiteService) -> Iterator[Finding]:
+def prove_memory(root: Root, daemon: SiteService) -> Findings:
     """A warning of nodes with less memory than the system takes: RealMemory= counts MiB."""
     path, settings = read_slurm(root, "slurm.conf")
     value = settings.get("realmemory", "")
@@ -183,7 +183,7 @@ def prove_memory(root: Root, daemon: SiteService) -> Iterator[Finding]:
         yield SAY.warning(what, Evidence(path, said=f"RealMemory={value}"), hint=hint)
 
 
-def prove_cards(root: Root, daemon: SiteService) -> Iterator[Finding]:
+def prove_cards(root: Root, daemon: SiteService) -> Findings:
     path, _ = read_slurm(root, "gres.conf")
     for line in root.text(path).splitlines():
         card = CARD.match(settings_of(line.partition("#")[0]).get("file", ""))
@@ -223,7 +223,7 @@ def settings_of(line: str) -> dict[str, str]:
     return {found["key"].lower(): found["value"] for found in SETTING.finditer(line)}
 
 
-def prove_gres(subject: Subject) -> Iterator[Finding]:
+def prove_gres(subject: Subject) -> Findings:
     """Warnings of cards of another type (gres.conf) than Slurm expects (Gres= of slurm.conf): the
     controller drains such a node.  slurm.conf names all nodes, which may have other images.
     """

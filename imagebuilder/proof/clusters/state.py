@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from imagebuilder.decode import parse_json
 from imagebuilder.errors import InputError
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.clusters import SAY
 from imagebuilder.proof.reading.config import read_yaml
 from imagebuilder.proof.reading.mounts import SiteMount, find_mounts, mount_of, read_tmpfiles
@@ -88,7 +88,7 @@ MANAGERS = (
 )
 
 
-def prove_state(subject: Subject) -> Iterator[Finding]:
+def prove_state(subject: Subject) -> Findings:
     """Warnings of runtime state in the image, unless a mount hides it or something removes it."""
     for state in STATES:
         for service in [*services_of(subject, state.program)][:1]:
@@ -101,7 +101,7 @@ def prove_state(subject: Subject) -> Iterator[Finding]:
         yield from prove_managers(subject, kubelet)
 
 
-def prove_managers(subject: Subject, kubelet: SiteService) -> Iterator[Finding]:
+def prove_managers(subject: Subject, kubelet: SiteService) -> Findings:
     """A warning of state with which a kubelet exits: of another policy, or another machine."""
     root, config = subject.root, kubelet.option("--config") or ""
     settings = read_yaml(root, config).values
@@ -158,7 +158,7 @@ def above(path: str) -> Iterator[str]:
         path = posixpath.dirname(path)
 
 
-def prove_disks(subject: Subject) -> Iterator[Finding]:
+def prove_disks(subject: Subject) -> Findings:
     """Warnings of lists of one machine's disks, by which LVM passes over those of other nodes."""
     root = subject.root
     if not find_program(root, LVM):
@@ -185,7 +185,7 @@ def prove_disks(subject: Subject) -> Iterator[Finding]:
                 yield SAY.warning(what, Evidence(config, said=said), hint="remove the filter")
 
 
-def prove_growth(subject: Subject) -> Iterator[Finding]:
+def prove_growth(subject: Subject) -> Findings:
     """Warnings: how much is written, the image does not say."""
     mounts = find_mounts(subject)
     services = list(site_services(subject))
@@ -200,9 +200,7 @@ def in_memory(mounts: tuple[SiteMount, ...], path: str) -> bool:
     return not path.startswith(NO_MEMORY) and (mount is None or mount.kind in ("tmpfs", "ramfs"))
 
 
-def prove_logs(
-    root: Root, service: SiteService, mounts: tuple[SiteMount, ...]
-) -> Iterator[Finding]:
+def prove_logs(root: Root, service: SiteService, mounts: tuple[SiteMount, ...]) -> Findings:
     if service.unit.last("Type") == "oneshot":  # what runs once writes little
         return
     for unit_file in service.unit.paths:
@@ -223,7 +221,7 @@ def is_rotated(root: Root, path: str) -> bool:
     return root.is_file(program) and any(fnmatch.fnmatchcase(path, word) for word in words)
 
 
-def prove_fetched(service: SiteService, mounts: tuple[SiteMount, ...]) -> Iterator[Finding]:
+def prove_fetched(service: SiteService, mounts: tuple[SiteMount, ...]) -> Findings:
     for key, words in service.unit.started():
         path = fetched_to(service, words)
         if path and in_memory(mounts, path):
@@ -247,7 +245,7 @@ def fetched_to(service: SiteService, words: tuple[str, ...]) -> str:
     return ""
 
 
-def prove_unpacked(root: Root, mounts: tuple[SiteMount, ...]) -> Iterator[Finding]:
+def prove_unpacked(root: Root, mounts: tuple[SiteMount, ...]) -> Findings:
     program, patterns = ENROOT
     for path in root.glob(*patterns):
         found = UNPACKED.search(root.text(path))

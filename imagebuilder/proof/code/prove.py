@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import mmap
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from imagebuilder.elf import Elf, find_elf
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Question
 from imagebuilder.offload import BUNDLE, COMPRESSED, TARGET
 from imagebuilder.proof.code import cuda, hip, level_zero
 from imagebuilder.proof.code.hip import find_kernels
@@ -80,7 +80,7 @@ INTEL = Maker(
 )
 
 
-def prove_code(subject: Subject) -> Iterator[Finding]:
+def prove_code(subject: Subject) -> Findings:
     """Each expected binary has code that the target runs, or that the driver can compile."""
     for expected in subject.expectations.code:
         yield from prove_expected(subject.root, subject.code, expected)
@@ -92,7 +92,7 @@ def maker_of(target: str) -> Maker:
     return NVIDIA if target.startswith("sm_") else INTEL
 
 
-def prove_expected(root: Root, code: FileFacts[CodeFile], expected: Code) -> Iterator[Finding]:
+def prove_expected(root: Root, code: FileFacts[CodeFile], expected: Code) -> Findings:
     maker = maker_of(expected.target)
     contents: dict[str, CodeFile] = {}
     read = partial(read_content, root, target=expected.target, maker=maker)
@@ -221,7 +221,7 @@ def forward_only(
     )
 
 
-def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -> Iterator[Finding]:
+def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -> Findings:
     """Findings about files with one code object each, such as rocBLAS's, taken together."""
     target = expected.target
     good, size = [], 0
@@ -250,7 +250,7 @@ def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -
         )
 
 
-def prove_tensile(root: Root, files: list[str], target: str) -> Iterator[Finding]:
+def prove_tensile(root: Root, files: list[str], target: str) -> Findings:
     for kernels in find_kernels(root, files, target):
         index = f"{kernels.folder}/{kernels.index}"
         if kernels.missing:
@@ -271,9 +271,7 @@ def prove_tensile(root: Root, files: list[str], target: str) -> Iterator[Finding
             yield SAY.fact(said, *evidence)
 
 
-def prove_compiler(
-    root: Root, contents: list[CodeFile], target: str, maker: Maker
-) -> Iterator[Finding]:
+def prove_compiler(root: Root, contents: list[CodeFile], target: str, maker: Maker) -> Findings:
     """Code that is compiled at first use needs the compiler that the driver opens."""
     ways = [{maker.serves(o, target) for o in content.objects} for content in contents]
     if not any(Form.FORWARD in forms and Form.NATIVE not in forms for forms in ways):

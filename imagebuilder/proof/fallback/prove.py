@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
 
-from imagebuilder.image.proof import Evidence, Finding, Level
+from imagebuilder.image.proof import Evidence, Findings, Level
 from imagebuilder.proof.fallback import SAY
 from imagebuilder.proof.reading.commands import GuardRun, run_guards
 from imagebuilder.proof.reading.python import inspect_environment
@@ -31,7 +30,7 @@ SOFTWARE = ("llvmpipe", "swiftshader", "lavapipe", "softpipe")
 TORCH = {"cuda": "cuda", "hip": "hip", "sycl": "xpu"}
 
 
-def prove_fallback(subject: Subject) -> Iterator[Finding]:
+def prove_fallback(subject: Subject) -> Findings:
     engines = subject.expectations.engines
     if subject.targets and engines and not any(e.backends or e.allow_cpu for e in engines):
         names = " and ".join(dict.fromkeys(engine.engine for engine in engines))
@@ -47,7 +46,7 @@ def prove_fallback(subject: Subject) -> Iterator[Finding]:
         yield from prove_engine(subject, engine)
 
 
-def prove_engine(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
+def prove_engine(subject: Subject, engine: ExpectedEngine) -> Findings:
     kind = find_engine(subject.engines, engine.engine)
     able = [*prove_plugins(subject, engine, kind), *prove_platform(subject, engine, kind)]
     yield from able
@@ -66,7 +65,7 @@ def prove_engine(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
         yield SAY.fact(f"{engine.engine}: with the device {chosen}; without it {said}", *evidence)
 
 
-def prove_guard(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
+def prove_guard(subject: Subject, engine: ExpectedEngine) -> Findings:
     """A fault, or a fact: what the service does without the device."""
     if not engine.unit:
         return
@@ -106,7 +105,7 @@ def shown(path: str, run: GuardRun) -> Evidence:
     return Evidence(path, section="[Service]", symbol=run.key, said=said)
 
 
-def prove_plugins(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -> Iterator[Finding]:
+def prove_plugins(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -> Findings:
     """The file of each wanted backend exists and loads; without a device none is listed.
 
     An engine silently skips a missing file, or one whose libraries are missing (such as ggml's
@@ -125,7 +124,7 @@ def prove_plugins(subject: Subject, engine: ExpectedEngine, kind: EngineKind) ->
         yield from prove_no_device(subject, kind.title, devices)
 
 
-def prove_folder(subject: Subject, kind: EngineKind) -> Iterator[Finding]:
+def prove_folder(subject: Subject, kind: EngineKind) -> Findings:
     """Warnings of files that a package ships beside its backends, and that were removed.
 
     An engine silently chooses among them, as ggml does among builds for the processor.
@@ -144,7 +143,7 @@ def prove_folder(subject: Subject, kind: EngineKind) -> Iterator[Finding]:
         yield SAY.warning(what, *(Evidence(path) for path in gone), hint=hint)
 
 
-def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[Finding]:
+def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Findings:
     globs = kind.files_of(backend)
     found = subject.root.glob(*globs)
     if not found:
@@ -169,7 +168,7 @@ def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[F
         )
 
 
-def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iterator[Finding]:
+def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Findings:
     program = devices.command[0]
     done = subject.run(devices.command)
     if done.late or done.status == CUT_OFF:
@@ -196,7 +195,7 @@ def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iter
         )
 
 
-def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -> Iterator[Finding]:
+def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -> Findings:
     """Faults only; the question `python` reports an environment without the engine.
 
     A program of its overlay reports what it chooses without a device.  A build for the processor

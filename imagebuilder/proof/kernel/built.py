@@ -14,7 +14,7 @@ import lzma
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ import zstandard
 
 from imagebuilder.elf import Elf, find_elf, read_elf, text_at
 from imagebuilder.families.shipped import checksums_of
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Question
 from imagebuilder.proof.reading.config import kernel_words
 from imagebuilder.proof.reading.modules import (
     SIGNED,
@@ -60,7 +60,7 @@ NAMES = re.compile(r"^[ \t]*(BUILT|DEST)_MODULE_NAME\[(\d+)\]=(.*)$", re.MULTILI
 ERROR = re.compile(r"\berror\b|\bError \d+", re.IGNORECASE)
 
 
-def prove_built(kernel: Kernel, needed: Iterable[str], shipped: Set[str]) -> Iterator[Finding]:
+def prove_built(kernel: Kernel, needed: Iterable[str], shipped: Set[str]) -> Findings:
     """Findings about vermagic; `shipped` is from find_shipped(), `needed` are always read."""
     if not kernel.files:
         what = f"{kernel.folder} contains no module"
@@ -126,7 +126,7 @@ def find_shipped(subject: Subject, kernel: Kernel) -> set[str]:
         return {path for part in pool.map(same, parts) for path in part}
 
 
-def prove_dependencies(kernel: Kernel) -> Iterator[Finding]:
+def prove_dependencies(kernel: Kernel) -> Findings:
     """Findings about modules.dep, which must list exactly the modules of the image."""
     present = set(kernel.files)
     place = Evidence(f"{kernel.folder}/modules.dep")
@@ -166,9 +166,7 @@ class ModuleContent:
     signed: bool
 
 
-def prove_content(
-    kernel: Kernel, needed: Sequence[str], cmdline: Sequence[str]
-) -> Iterator[Finding]:
+def prove_content(kernel: Kernel, needed: Sequence[str], cmdline: Sequence[str]) -> Findings:
     """Faults only; prove_built() reports unreadable files."""
     with ThreadPoolExecutor(THREADS) as pool:
         read = [c for c in pool.map(lambda p: read_content(kernel.root, p), needed) if c]
@@ -189,7 +187,7 @@ def prove_content(
         yield SAY.fault(what, forced, *(Evidence(path) for path in unsigned[:1]), hint=hint)
 
 
-def prove_symbols(kernel: Kernel, read: Mapping[str, ModuleContent]) -> Iterator[Finding]:
+def prove_symbols(kernel: Kernel, read: Mapping[str, ModuleContent]) -> Findings:
     owners: dict[str, str] = {}
     for line in kernel.lines("modules.symbols"):
         words = line.split()
@@ -241,7 +239,7 @@ def undefined_symbols(elf: Elf) -> frozenset[str]:
     return frozenset(text_at(texts, row[0]) for row in rows if row[0] and row[3] == UNDEFINED)
 
 
-def prove_dkms(kernel: Kernel) -> Iterator[Finding]:
+def prove_dkms(kernel: Kernel) -> Findings:
     """Findings about the packages of DKMS: each is installed for the image's kernel."""
     for name in kernel.root.names(TREE):
         for version in kernel.root.names(f"{TREE}/{name}"):
@@ -310,7 +308,7 @@ def last_error(kernel: Kernel, log: str) -> str:
     return next(reversed(errors or lines), "the log is empty")
 
 
-def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Iterator[Finding]:
+def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Findings:
     read = [module for module in kernel.reader.modules(kernel.outside) if not module.problem]
     unsigned = [module for module in read if not module.signed]
     if read and not unsigned:

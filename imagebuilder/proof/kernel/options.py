@@ -6,12 +6,12 @@ sets for modules, and modules that it asks for: do they exist?
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import itemgetter
 
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Question
 from imagebuilder.proof.reading.modules import Kernel, module_name
 from imagebuilder.proof.reading.parameters import options_of, read_settings, requested
 from imagebuilder.proof.reading.texts import whole
@@ -160,7 +160,7 @@ def types_of(kernel: Kernel, path: str) -> dict[str, str]:
     return {name: kind for name, _, kind in pairs}
 
 
-def prove_values(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
+def prove_values(subject: Subject, kernel: Kernel) -> Findings:
     """Faults, and warnings, of options that a site sets for modules of the image."""
     for module, option, value, where in options_of(subject):
         path = kernel.by_name.get(module, "") if where.path not in subject.shipped else ""
@@ -177,7 +177,7 @@ def prove_values(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
             yield SAY.warning(what, where, hint=hint)
 
 
-def prove_requested(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
+def prove_requested(subject: Subject, kernel: Kernel) -> Findings:
     settings = read_settings(subject)
     for name, where in requested(subject) if kernel.by_name else ():
         module = settings.real(name)
@@ -192,7 +192,7 @@ def prove_requested(subject: Subject, kernel: Kernel) -> Iterator[Finding]:
         yield SAY.warning(f"{name} is not loaded: the image has no such module", where, hint=hint)
 
 
-def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterator[Finding]:
+def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Findings:
     """Warnings about options that the kernel would ignore, because the module does not have them.
 
     Also those of a module that is not in the image, if a driver, or what it needs, has that option:
@@ -219,7 +219,7 @@ def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterat
 
 def prove_option(
     chips: Sequence[Chip], module: str, option: str, value: str, where: Evidence
-) -> Iterator[Finding]:
+) -> Findings:
     drivers = {name for chip in chips for name in chip.modules}
     for driver, row in OPTIONS:
         is_named = (driver, row.key) == (module, option)
@@ -250,7 +250,7 @@ def takes(value: str, chip: Chip) -> bool:
     return any(part.strip().lower().startswith(chip.pci) for part in value.split(","))
 
 
-def prove_words(subject: Subject) -> Iterator[Finding]:
+def prove_words(subject: Subject) -> Findings:
     drivers = {name for chip in subject.chips for name in chip.modules}
     for word in subject.words:
         for row in WORDS:
@@ -269,7 +269,7 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
     yield from prove_requested(subject, kernel)
 
 
-def prove_interface(subject: Subject) -> Iterator[Finding]:
+def prove_interface(subject: Subject) -> Findings:
     """Faults of words for a NIC by a name that udev replaces before it is asked for (eth0)."""
     words = subject.words
     if any(word.key == "net.ifnames" and word.value == "0" for word in words):
@@ -284,7 +284,7 @@ def prove_interface(subject: Subject) -> Iterator[Finding]:
             yield SAY.fault(what, word.evidence, hint="use ip=dhcp, which tries every NIC")
 
 
-def prove_governor(subject: Subject) -> Iterator[Finding]:
+def prove_governor(subject: Subject) -> Findings:
     """A warning of processors that keep their lowest clock (admin-guide/pm/cpufreq.rst)."""
     words = {word.key: word for word in subject.words}
     governor = words.get("cpufreq.default_governor")
@@ -299,7 +299,7 @@ def prove_governor(subject: Subject) -> Iterator[Finding]:
             yield SAY.warning(what, governor.evidence, state.evidence, hint=hint)
 
 
-def prove_policy(subject: Subject) -> Iterator[Finding]:
+def prove_policy(subject: Subject) -> Findings:
     """A fault if SELinux is enforced and has no policy: systemd stops (mac_selinux_setup())."""
     words = {word.key: word for word in subject.words}
     values = {key: word.value for key, word in words.items()}
@@ -313,7 +313,7 @@ def prove_policy(subject: Subject) -> Iterator[Finding]:
         yield SAY.fault(what, where, hint="disable SELinux, or install a policy")
 
 
-def prove_memory(subject: Subject) -> Iterator[Finding]:
+def prove_memory(subject: Subject) -> Findings:
     """A finding for each `mem=`: a fault if it hides what graphics without memory may use."""
     promised = [
         (whole(value) * unit, f"{module}.{option}={value}", where)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import fnmatch
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Question
 from imagebuilder.process import Completed
 from imagebuilder.proof.kernel import built
 from imagebuilder.proof.kernel.options import prove_words
@@ -42,7 +42,7 @@ MODPROBE = ("/usr/sbin/modprobe", "/usr/bin/modprobe")
 INSTEAD = re.compile(r"modprobe\s+.{0,400}?(?:-i|--ignore-install)\s+([\w-]+)")
 
 
-def prove_kernel(subject: Subject) -> Iterator[Finding]:
+def prove_kernel(subject: Subject) -> Findings:
     if not subject.kernel:
         return
     yield from one_kernel(subject)
@@ -64,7 +64,7 @@ def prove_kernel(subject: Subject) -> Iterator[Finding]:
     yield from prove_words(subject)
 
 
-def one_kernel(subject: Subject) -> Iterator[Finding]:
+def one_kernel(subject: Subject) -> Findings:
     root, release = subject.root, subject.kernel
     # Removing a kernel's package leaves folders in which other packages had files.
     folders = [name for name in root.names(FOLDER) if root.names(f"{FOLDER}/{name}")]
@@ -162,7 +162,7 @@ def needed_files(subject: Subject, drivers: Drivers) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*files, *needs)))
 
 
-def prove_devices(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
+def prove_devices(subject: Subject, drivers: Drivers) -> Findings:
     needed: list[str] = []
     for device in subject.hardware:
         chip = chip_of(device)
@@ -196,7 +196,7 @@ def unknown_device(device: Hardware, drivers: Drivers) -> Finding:
     return SAY.fault(what, Evidence(aliases), hint=hint)
 
 
-def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Finding]:
+def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Findings:
     claims = drivers.kernel.claims(chip.pci)
     whose = f"{chip.pci} ({device.name})"
     aliases = f"{drivers.kernel.folder}/modules.alias"
@@ -230,7 +230,7 @@ def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Fin
         yield from rivals(whose, claims, drivers)
 
 
-def prove_programs(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Finding]:
+def prove_programs(device: Hardware, chip: Chip, drivers: Drivers) -> Findings:
     for path, why in chip.programs.items():
         if not drivers.kernel.root.is_file(path):
             what = f"{path}, which {chip.pci} ({device.name}) may need, is not in the image: {why}"
@@ -238,7 +238,7 @@ def prove_programs(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[F
             yield SAY.warning(what, Evidence(path), hint=hint)
 
 
-def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Iterator[Finding]:
+def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Findings:
     """Findings about the kernel's own drivers for NVIDIA's cards: each must be blocked."""
     aliases = f"{drivers.kernel.folder}/modules.alias"
     for name in RIVALS:
@@ -252,7 +252,7 @@ def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Iterator[Fin
         yield SAY.fault(what, Evidence(aliases, symbol=claims[name], said=name), hint=hint)
 
 
-def prove_needed(names: Sequence[str], drivers: Drivers) -> Iterator[Finding]:
+def prove_needed(names: Sequence[str], drivers: Drivers) -> Findings:
     kernel = drivers.kernel
     loadable: dict[str, str] = {}
     for name in names:
@@ -284,7 +284,7 @@ class Loading:
     commands: tuple[str, ...]
 
 
-def prove_nics(drivers: Drivers) -> Iterator[Finding]:
+def prove_nics(drivers: Drivers) -> Findings:
     """Warnings of drivers of wired NICs that are kept off, if no other module may replace them."""
     kept = {**drivers.settings.blacklisted, **drivers.settings.never}
     folder = f"{drivers.kernel.folder}/kernel/drivers/net/ethernet/"
@@ -294,7 +294,7 @@ def prove_nics(drivers: Drivers) -> Iterator[Finding]:
         yield SAY.warning(what, kept[name], hint="remove that line if a node has such a NIC")
 
 
-def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
+def prove_loading(subject: Subject, drivers: Drivers) -> Findings:
     program = next((path for path in MODPROBE if subject.root.is_file(path)), None)
     if program is None:
         return

@@ -10,13 +10,13 @@ plugin optional (tc's for ATM, numba's for TBB), which is a fact.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from imagebuilder.elf import AMDGPU, CUDA, INTELGT, MACHINES
 from imagebuilder.families.protocol import Family
 from imagebuilder.families.shipped import ShippedFile
-from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Level, Question
 from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.reading.libraries import PYTHON, Files, Search, scope_of
 
@@ -72,7 +72,7 @@ class Closure:
 
 def prove_closure(
     closure: Closure, declared: Mapping[str, str], shipped: Mapping[str, ShippedFile]
-) -> Iterator[Finding]:
+) -> Findings:
     """`declared` are resolved paths, and why each must load; `shipped` are files of packages."""
     programs = {
         path: f"{path} is a program"
@@ -149,7 +149,7 @@ def missing(
     return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
 
 
-def prove_machines(files: Files, declared: Iterable[str]) -> Iterator[Finding]:
+def prove_machines(files: Files, declared: Iterable[str]) -> Findings:
     foreign = {path: n for path, n in files.foreign.items() if n.machine not in DEVICES}
     if any(files.root.is_file(path) for path in LOADER_32):
         foreign = {path: n for path, n in foreign.items() if n.bits == 64}

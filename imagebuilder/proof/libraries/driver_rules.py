@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Finding, Findings
 from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.closure import Closure
 from imagebuilder.proof.reading.libraries import Files, Search, services_in
@@ -68,7 +68,7 @@ class DriverPart:
     version: str
 
 
-def prove_driver(subject: Subject) -> Iterator[Finding]:
+def prove_driver(subject: Subject) -> Findings:
     """Every finding about the driver; none without an NVIDIA card or software for one."""
     wanted = cuda_wanted(subject)
     if not wanted and not any(one.pci.startswith(VENDOR) for one in subject.hardware):
@@ -166,7 +166,7 @@ def no_driver(wanted: tuple[str, ...]) -> Finding:
 
 def prove_blackwell(
     target: int, version: str, modules: list[Module], evidence: tuple[Evidence, ...]
-) -> Iterator[Finding]:
+) -> Findings:
     if target < BLACKWELL:
         return
     if parse(version) < parse(BLACKWELL_BRANCH):
@@ -183,7 +183,7 @@ def prove_blackwell(
 
 def prove_before_turing(
     target: int, version: str, modules: list[Module], evidence: tuple[Evidence, ...]
-) -> Iterator[Finding]:
+) -> Findings:
     if target >= TURING:
         return
     if parse(version)[0] > LAST_BEFORE_TURING:
@@ -196,9 +196,7 @@ def prove_before_turing(
             yield SAY.fault(what, Evidence(module.path, ".modinfo", "license", OPEN), hint=hint)
 
 
-def prove_minimum(
-    subject: Subject, version: str, evidence: tuple[Evidence, ...]
-) -> Iterator[Finding]:
+def prove_minimum(subject: Subject, version: str, evidence: tuple[Evidence, ...]) -> Findings:
     """Faults of cards that are newer than the driver, even if it supports their generation."""
     for device in subject.hardware:
         chip = chip_of(device)
@@ -240,7 +238,7 @@ def newest_before(cuda: str) -> str:
     return NEEDS[max(older, key=parse)] if older else next(iter(NEEDS.values()))
 
 
-def prove_runtimes(closure: Closure, declared: Mapping[str, str]) -> Iterator[Finding]:
+def prove_runtimes(closure: Closure, declared: Mapping[str, str]) -> Findings:
     told: set[tuple[str, ...]] = set()
     for path, why in declared.items():
         versions: dict[str, dict[str, str]] = {}
@@ -258,7 +256,7 @@ def prove_runtimes(closure: Closure, declared: Mapping[str, str]) -> Iterator[Fi
                 yield SAY.warning(what, *map(Evidence, pair), hint=hint)
 
 
-def prove_releases(closure: Closure) -> Iterator[Finding]:
+def prove_releases(closure: Closure) -> Findings:
     found: dict[str, str] = {}
     for path in closure.files.native:
         if match := XRT.fullmatch(posixpath.basename(path)):
@@ -300,7 +298,7 @@ RELEASES = (
 RENAMED = (("libze_intel_vpu.so.1", "libze_intel_npu.so.1"),)
 
 
-def prove_renamed(search: Search) -> Iterator[Finding]:
+def prove_renamed(search: Search) -> Findings:
     """Warnings of drivers that are there twice; a link for old programs is the same file."""
     for old, new in RENAMED:
         paths = [search.named(old), search.named(new)]
@@ -311,7 +309,7 @@ def prove_renamed(search: Search) -> Iterator[Finding]:
             yield SAY.warning(what, *map(Evidence, paths), hint=hint)
 
 
-def prove_driver_releases(subject: Subject, files: Files) -> Iterator[Finding]:
+def prove_driver_releases(subject: Subject, files: Files) -> Findings:
     """Warnings: a container may have a library of the right version."""
     for release in RELEASES:
         everywhere = (*subject.drivers.files, *inserted(subject))
@@ -337,9 +335,7 @@ def inserted(subject: Subject) -> Iterator[str]:
                 yield from (word for word in unquoted(line)[1:] if word.endswith(ENDINGS))
 
 
-def prove_library(
-    release: DriverRelease, module: Evidence, libraries: dict[str, str]
-) -> Iterator[Finding]:
+def prove_library(release: DriverRelease, module: Evidence, libraries: dict[str, str]) -> Findings:
     version, path = max(libraries.items())
     what = f"{release.module} is {module.said}, but {posixpath.basename(path)} is {version}: the "
     what += f"library refuses the device ({release.says})"
@@ -347,9 +343,7 @@ def prove_library(
     yield SAY.warning(what, module, Evidence(path, said=version), hint=hint)
 
 
-def prove_firmware(
-    subject: Subject, release: DriverRelease, others: dict[str, str]
-) -> Iterator[Finding]:
+def prove_firmware(subject: Subject, release: DriverRelease, others: dict[str, str]) -> Findings:
     place = f"/usr/lib/firmware/{release.firmware}"
     content = subject.root.read(place) if release.firmware else None
     if not content or not others or len(content) < HEADER.size:

@@ -9,7 +9,7 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Level, Question
 from imagebuilder.proof.libraries import SAY, driver_rules
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.reading.libraries import (
@@ -38,7 +38,7 @@ MOST_SECONDS = 120
 PRELOAD = "/etc/ld.so.preload"
 
 
-def prove_libraries(subject: Subject) -> Iterator[Finding]:
+def prove_libraries(subject: Subject) -> Findings:
     search = search_of(subject)
     files = search.files
     icds = find_icds(subject.root, search)
@@ -122,7 +122,7 @@ def is_main(path: str, folder: str) -> bool:
     return len(inside) == 1 or inside[1:] == ["lib"]
 
 
-def prove_sources(subject: Subject) -> Iterator[Finding]:
+def prove_sources(subject: Subject) -> Findings:
     """Warnings of packages that are not the vendor's: only their names and versions are known."""
     for name, why in subject.image.replaced.items():
         what = f"packages of {name} are not from the vendor: {why}"
@@ -131,7 +131,7 @@ def prove_sources(subject: Subject) -> Iterator[Finding]:
         yield SAY.warning(what, where, hint=hint)
 
 
-def prove_present(subject: Subject, reported: Sequence[str]) -> Iterator[Finding]:
+def prove_present(subject: Subject, reported: Sequence[str]) -> Findings:
     """The libraries that overlays declare exist; faults already in `reported` are not repeated."""
     for path in subject.expectations.libraries:
         missing = f"{posixpath.basename(path)} is not in the image"
@@ -148,7 +148,7 @@ def prove_present(subject: Subject, reported: Sequence[str]) -> Iterator[Finding
             )
 
 
-def prove_programs(subject: Subject) -> Iterator[Finding]:
+def prove_programs(subject: Subject) -> Findings:
     for path in subject.expectations.programs:
         if why := cannot_run(subject.root, path):
             what = f"an overlay declares the program {path}, {why}"
@@ -158,7 +158,7 @@ def prove_programs(subject: Subject) -> Iterator[Finding]:
 
 def prove_loads(
     subject: Subject, loader: str, libraries: list[str], known: frozenset[str]
-) -> Iterator[Finding]:
+) -> Findings:
     """The image's own loader maps each of these libraries with everything they need.
 
     Libraries `known` to be missing were already reported.
@@ -210,7 +210,7 @@ def is_complaint(line: str) -> bool:
     )
 
 
-def prove_preload(search: Search) -> Iterator[Finding]:
+def prove_preload(search: Search) -> Findings:
     """A warning of libraries that no program can load: ld.so complains, and goes on without."""
     lines = search.files.root.text(PRELOAD).replace(":", " ").splitlines()
     names = dict.fromkeys(word for line in lines for word in line.partition("#")[0].split())
@@ -222,9 +222,7 @@ def prove_preload(search: Search) -> Iterator[Finding]:
         yield SAY.warning(what, Evidence(PRELOAD, said=some(missing)), hint=hint)
 
 
-def prove_icds(
-    icds: Iterable[Icd], vendors: frozenset[str], *, wants_vulkan: bool
-) -> Iterator[Finding]:
+def prove_icds(icds: Iterable[Icd], vendors: frozenset[str], *, wants_vulkan: bool) -> Findings:
     """Every announced driver exists, and the card has one if an engine computes with Vulkan.
 
     `vendors` are the PCI vendors of the profile's devices.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Question
 from imagebuilder.proof.privileges import files, searched
 from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.sudo import find_rules, prove_patterns
@@ -33,7 +33,7 @@ PATH_MAX = 4096  # linux/limits.h
 say = Say(Question.PRIVILEGES)
 
 
-def prove_privileges(subject: Subject) -> Iterator[Finding]:
+def prove_privileges(subject: Subject) -> Findings:
     """Every finding about ways to become root; none for a root without accounts."""
     if not subject.root.is_file(PASSWD):
         return

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Findings, Question
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.config import read_including
 from imagebuilder.proof.reading.texts import whole
@@ -227,7 +227,7 @@ def joined_lines(root: Root, path: str, *, comments: bool = False) -> Iterator[S
         kept, first = "", 0
 
 
-def prove_patterns(subject: Subject) -> Iterator[Finding]:
+def prove_patterns(subject: Subject) -> Findings:
     """Warnings: a word more, such as another file, fits a wildcard as well."""
     if not any(subject.root.lies(program) for program in SUDO):
         return

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Findings, Question
 from imagebuilder.proof.reading.provenance import CONTENT, Provenance, Trace, TraceKind
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
@@ -20,7 +20,7 @@ MOST_PATHS = 50  # per finding, because every manifest contains the proof
 say = Say(Question.PROVENANCE)
 
 
-def prove_provenance(subject: Subject) -> Iterator[Finding]:
+def prove_provenance(subject: Subject) -> Findings:
     """No finding if the layers of the image are not available."""
     provenance = subject.provenance
     if provenance is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from packaging.markers import UndefinedEnvironmentName, default_environment
@@ -13,7 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Findings, Question
 from imagebuilder.proof.reading.python import Distribution, read_distributions
 from imagebuilder.proof.say import Say
 from imagebuilder.root import Root
@@ -36,7 +36,7 @@ FEWEST = 3  # files in which two wheels of one module differ; namespaces differ 
 Record = Mapping[str, str]
 
 
-def prove_requires(present: Mapping[str, Distribution], python: str) -> Iterator[Finding]:
+def prove_requires(present: Mapping[str, Distribution], python: str) -> Findings:
     """Warnings of versions that an installed distribution refuses (Requires-Dist).
 
     What is missing is not told: it may be optional in practice, and imports are tried.  `python` is
@@ -75,7 +75,7 @@ def accepts(wanted: Requirement, version: str) -> bool:
         return True
 
 
-def prove_search(root: Root, site: str) -> Iterator[Finding]:
+def prove_search(root: Root, site: str) -> Findings:
     """Warnings of packages of another Python that a .pth file lets this one import."""
     own = posixpath.basename(posixpath.dirname(site)).removeprefix("python")
     for name in root.names(site):
@@ -90,7 +90,7 @@ def prove_search(root: Root, site: str) -> Iterator[Finding]:
                     yield SAY.warning(what, Evidence(f"{site}/{name}", said=line), hint=hint)
 
 
-def prove_twice(root: Root) -> Iterator[Finding]:
+def prove_twice(root: Root) -> Findings:
     """Warnings: what is found first may be what was meant."""
     for site in dict.fromkeys(root.glob(*SITES)):
         found = [each for each in read_distributions(root, site) if each.record]
@@ -98,7 +98,7 @@ def prove_twice(root: Root) -> Iterator[Finding]:
         yield from prove_files(root, site, found)
 
 
-def prove_metadata(site: str, found: Sequence[Distribution]) -> Iterator[Finding]:
+def prove_metadata(site: str, found: Sequence[Distribution]) -> Findings:
     """Warnings of two versions of one distribution: importlib.metadata takes the first in the order
     of the folder, and programs choose by it (vllm-project/vllm #11739: a version with "cpu").
     """
@@ -114,7 +114,7 @@ def prove_metadata(site: str, found: Sequence[Distribution]) -> Iterator[Finding
             yield SAY.warning(what, *where, hint="remove the folder of the one that is not there")
 
 
-def prove_files(root: Root, site: str, found: Sequence[Distribution]) -> Iterator[Finding]:
+def prove_files(root: Root, site: str, found: Sequence[Distribution]) -> Findings:
     """Warnings of distributions with the same files (microsoft/onnxruntime #26996, #7748)."""
     records = {each.path: read_record(root, each.path) for each in found}
     owners: dict[str, list[Distribution]] = {}

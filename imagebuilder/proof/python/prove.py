@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from packaging.version import InvalidVersion, Version
 
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Question
 from imagebuilder.proof.python.installed import prove_requires, prove_search, prove_twice
 from imagebuilder.proof.reading.provenance import TraceKind
 from imagebuilder.proof.reading.python import (
@@ -30,7 +30,7 @@ REBUILD = "rebuild the image; if that does not help, a later step changes the wh
 ENTRY = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d{1,4})(?P<minor>\d)[af]?")
 
 
-def prove_python(subject: Subject) -> Iterator[Finding]:
+def prove_python(subject: Subject) -> Findings:
     yield from prove_twice(subject.root)
     for works in subject.expectations.python:
         site = site_packages(subject.root, works.path)
@@ -52,7 +52,7 @@ def prove_python(subject: Subject) -> Iterator[Finding]:
             yield from prove_imports(works, site, inspect_environment(subject, works.path))
 
 
-def prove_interpreter(subject: Subject, path: str, site: str) -> Iterator[Finding]:
+def prove_interpreter(subject: Subject, path: str, site: str) -> Findings:
     """Faults only: the interpreter exists and is the one that the wheels were chosen for."""
     python = f"{path}/bin/python"
     found = subject.root.resolve(python)
@@ -74,9 +74,7 @@ def prove_interpreter(subject: Subject, path: str, site: str) -> Iterator[Findin
         )
 
 
-def prove_locked(
-    subject: Subject, path: str, present: Mapping[str, Distribution]
-) -> Iterator[Finding]:
+def prove_locked(subject: Subject, path: str, present: Mapping[str, Distribution]) -> Findings:
     locked = subject.wheels.get(path)
     if locked is None:
         what = f"no lock names the wheels of {path}"
@@ -92,7 +90,7 @@ def prove_locked(
 
 def prove_distributions(
     path: str, present: Mapping[str, Distribution], locked: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Findings:
     for name, version in locked.items():
         found = present.get(name)
         if found is None:
@@ -115,7 +113,7 @@ def prove_distributions(
 
 def prove_unlocked(
     subject: Subject, path: str, present: Mapping[str, Distribution], locked: Mapping[str, str]
-) -> Iterator[Finding]:
+) -> Findings:
     """A warning of distributions that neither a lock, a package nor an overlay brings."""
     more = sorted(present.keys() - locked.keys())
     provenance = subject.provenance if more else None
@@ -143,7 +141,7 @@ def same_version(one: str, other: str) -> bool:
         return one == other
 
 
-def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[Finding]:
+def prove_imports(works: PythonWorks, site: str, said: Environment) -> Findings:
     if said.failure:
         what = f"the Python of {works.path} does not run: {said.failure}"
         hint = f"run imagebuilder shell PROFILE -c '{works.path}/bin/python -V' to see it"
@@ -176,7 +174,7 @@ def import_hint(error: str) -> str:
     return "try it by hand in the image: imagebuilder shell PROFILE"
 
 
-def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Finding]:
+def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Findings:
     made = {"cuda": torch.cuda, "rocm": torch.hip, "xpu": torch.xpu}
     kinds = [kind for kind, version in made.items() if version]
     shown = " and ".join(f"{WORDS[kind]} {made[kind]}" for kind in kinds) or WORDS["cpu"]

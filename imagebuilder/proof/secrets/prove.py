@@ -17,7 +17,7 @@ from pathlib import Path
 
 from imagebuilder.families.registry import families
 from imagebuilder.files import read_plain
-from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.image.proof import Evidence, Findings, Question
 from imagebuilder.proof.reading.provenance import Provenance, TraceKind
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
@@ -63,7 +63,7 @@ class SecretAt:
         return f"{self.path}:{self.line}" if self.line else self.path
 
 
-def prove_secrets(subject: Subject) -> Iterator[Finding]:
+def prove_secrets(subject: Subject) -> Findings:
     """A fault for each kind, a fact for each allowed secret; never quotes a value."""
     provenance = subject.provenance or Provenance({})
     faults: dict[tuple[str, str], list[SecretAt]] = {}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from imagebuilder.errors import InputError
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.phrases import list_first
 from imagebuilder.proof.reading.config import list_at, read_toml, table_at, value_at
 from imagebuilder.proof.reading.containers import (
@@ -47,7 +47,7 @@ ENGINES = (
 MAKES_LIST = "cdi generate"
 
 
-def prove_containers(subject: Subject) -> Iterator[Finding]:
+def prove_containers(subject: Subject) -> Findings:
     """Faults of what Docker, NVIDIA's toolkit and lists of devices for containers are told."""
     root = subject.root
     docker = find_unit(root, DOCKER)
@@ -63,7 +63,7 @@ def prove_containers(subject: Subject) -> Iterator[Finding]:
         yield from prove_devices(root, path)
 
 
-def prove_daemon(subject: Subject, docker: Unit | None) -> Iterator[Finding]:
+def prove_daemon(subject: Subject, docker: Unit | None) -> Findings:
     root, read = subject.root, read_daemon(subject)
     if read.problem:
         what = f"dockerd does not start: {DAEMON} {read.problem}"
@@ -92,7 +92,7 @@ def prove_daemon(subject: Subject, docker: Unit | None) -> Iterator[Finding]:
         yield SAY.fault(what, Evidence(DAEMON, symbol="default-runtime"), hint=hint)
 
 
-def prove_toolkit(root: Root) -> Iterator[Finding]:
+def prove_toolkit(root: Root) -> Findings:
     """A fault of NVIDIA's toolkit if it leaves devices to a Docker that nobody tells of them."""
     read = read_toml(root, TOOLKIT)
     if read.problem:
@@ -113,7 +113,7 @@ def prove_toolkit(root: Root) -> Iterator[Finding]:
         yield SAY.fault(what, where, hint='set ldconfig = "@/sbin/ldconfig" (.real is Ubuntu\'s)')
 
 
-def prove_cri(root: Root) -> Iterator[Finding]:
+def prove_cri(root: Root) -> Findings:
     """Faults of containerd: settings that it refuses, or no part for the kubelet (Docker's)."""
     read = read_toml(root, CONTAINERD)
     has_kubelet = find_unit(root, KUBELET) is not None
@@ -126,7 +126,7 @@ def prove_cri(root: Root) -> Iterator[Finding]:
         yield SAY.fault(what, evidence, hint="remove it from that list")
 
 
-def prove_names(root: Root) -> Iterator[Finding]:
+def prove_names(root: Root) -> Findings:
     """A warning about the names that containerd's plugins had before version 3 of its file."""
     settings = read_toml(root, CONTAINERD).values
     version = settings.get("version")
@@ -138,7 +138,7 @@ def prove_names(root: Root) -> Iterator[Finding]:
         yield SAY.warning(what, where, hint="set version = 2, or run containerd config migrate")
 
 
-def prove_registry(root: Root) -> Iterator[Finding]:
+def prove_registry(root: Root) -> Findings:
     """A warning of mirrors beside a folder of them (ValidateImageConfig() of containerd)."""
     if find_unit(root, KUBELET) is None:
         return
@@ -159,7 +159,7 @@ def prove_registry(root: Root) -> Iterator[Finding]:
             yield SAY.warning(what, where, hint=hint)
 
 
-def prove_devices(root: Root, path: str) -> Iterator[Finding]:
+def prove_devices(root: Root, path: str) -> Findings:
     """Findings about a list of devices with files that are not there; a fault if it is used."""
     content = root.read(path) or b""
     try:

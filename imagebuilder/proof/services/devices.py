@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from re import fullmatch, search
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.config import config_folders
 from imagebuilder.proof.reading.environment import (
     ADD_LOOPBACK,
@@ -60,9 +60,7 @@ SOFTWARE = re.compile(r"lvp|lavapipe|swiftshader|llvmpipe", re.IGNORECASE)
 EVERYTHING = ("*", "**", "~all~")
 
 
-def prove_selection(
-    unit: str, backends: Sequence[str], environment: Environment
-) -> Iterator[Finding]:
+def prove_selection(unit: str, backends: Sequence[str], environment: Environment) -> Findings:
     for row in selectors.SELECTORS:
         variable = environment.get(row.variable)
         if variable is None or not row.backends & set(backends):
@@ -84,7 +82,7 @@ def prove_selection(
 
 def prove_interfaces(
     subject: Subject, unit: str, environment: Environment, *, uses: bool = True
-) -> Iterator[Finding]:
+) -> Findings:
     """Faults of variables that name a NIC as the kernel does before udev names it, and warnings of
     those that name an adapter for RDMA so, or leave out interfaces, but not the loopback interface.
     `uses` is whether anything is known to read them.
@@ -109,9 +107,7 @@ def prove_interfaces(
             yield SAY.warning(what, variable.evidence(name), hint=hint)
 
 
-def prove_emulation(
-    unit: str, backends: Sequence[str], environment: Environment
-) -> Iterator[Finding]:
+def prove_emulation(unit: str, backends: Sequence[str], environment: Environment) -> Findings:
     for readers, row in selectors.EMULATIONS:
         variable = environment.get(row.variable)
         if variable and readers & set(backends) and fullmatch(row.value, variable.value.strip()):
@@ -121,7 +117,7 @@ def prove_emulation(
 
 def prove_hindrances(
     unit: str, backends: Sequence[str], environment: Environment, chips: Sequence[Chip]
-) -> Iterator[Finding]:
+) -> Findings:
     # Memory of graphics is a processor's if all machines with it have that processor.
     has_memory = any(not chip.integrated and not chip.processor for chip in chips)
     architectures = {chip.architecture for chip in chips}
@@ -136,7 +132,7 @@ def prove_hindrances(
 
 def prove_python_path(
     subject: Subject, unit: str, modules: Iterable[str], environment: Environment
-) -> Iterator[Finding]:
+) -> Findings:
     """Findings about modules that override those of the engine's environment.
 
     A check for the device that runs isolated (`python -I`) does not import them.
@@ -168,7 +164,7 @@ def prove_python_path(
         yield SAY.warning(what, variable.evidence(PYTHON), hint=REMOVE)
 
 
-def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:
+def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Findings:
     """Faults of variables that make ROCm treat the card as another, or load other kernels."""
     override = environment.get(selectors.OVERRIDE)
     targets = [target for target in subject.targets if target.startswith("gfx")]
@@ -191,7 +187,7 @@ def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Ite
 
 def prove_search(
     subject: Subject, unit: str, programs: Sequence[str], environment: Environment
-) -> Iterator[Finding]:
+) -> Findings:
     preload = environment.get(PRELOAD)
     missing = [p for p in preload.value.replace(":", " ").split()
                if p.startswith("/") and not subject.root.is_file(p)] if preload else []  # fmt: skip
@@ -230,7 +226,7 @@ def replaced(subject: Subject, folders: Sequence[str]) -> Iterator[tuple[str, st
             yield path, found
 
 
-def prove_sessions(subject: Subject) -> Iterator[Finding]:
+def prove_sessions(subject: Subject) -> Findings:
     environment = session_environment(subject.root)
     backends = {b for engine in subject.expectations.engines for b in engine.backends}
     backends |= {XRT} if has_npu(subject) else set()
@@ -241,7 +237,7 @@ def prove_sessions(subject: Subject) -> Iterator[Finding]:
         yield from prove_interfaces(subject, EVERY_PROGRAM, settings, uses=False)
 
 
-def prove_units(subject: Subject) -> Iterator[Finding]:
+def prove_units(subject: Subject) -> Findings:
     """Faults of services whose variables replace the NPU, each variable of a file once.
 
     The NPU is not declared for a service: any program may use it.
@@ -271,7 +267,7 @@ def session_environment(root: Root) -> dict[str, Variable]:
     return found
 
 
-def prove_drivers(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:
+def prove_drivers(subject: Subject, unit: str, environment: Environment) -> Findings:
     """A fault if variables leave no Vulkan driver for a card of the profile."""
     root = subject.root
     vendors = {device.pci.partition(":")[0] for device in subject.hardware} & DRIVERS.keys()

@@ -20,7 +20,7 @@ from re import findall
 from packaging.utils import canonicalize_name
 
 from imagebuilder.elf import read_needs
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Finding, Findings
 from imagebuilder.proof.reading.environment import Environment
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
 from imagebuilder.proof.reading.python import installed, site_packages
@@ -87,7 +87,7 @@ class SilentProgram:
         return SAY.fault if self.is_sure else SAY.warning
 
 
-def prove_executable(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
+def prove_executable(root: Root, unit: LoadedUnit) -> Findings:
     if not unit.words(NO_EXEC):
         return
     seen: set[str] = set()
@@ -141,7 +141,7 @@ def deepest(root: Root, unit: LoadedUnit, key: str, path: str) -> str:
     return max((each for each in known if is_below(path, each)), key=len, default="")
 
 
-def prove_caches(subject: Subject, unit: LoadedUnit, environment: Environment) -> Iterator[Finding]:
+def prove_caches(subject: Subject, unit: LoadedUnit, environment: Environment) -> Findings:
     """Findings about folders in which a service makes libraries that it may not load.
 
     On a file system with noexec: "failed to map segment from shared object" (pytorch/pytorch
@@ -165,7 +165,7 @@ def prove_caches(subject: Subject, unit: LoadedUnit, environment: Environment) -
             yield SAY.fault(what, said_in(root, unit, NO_EXEC), variable.evidence(name), hint=hint)
 
 
-def prove_watchdog(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
+def prove_watchdog(root: Root, unit: LoadedUnit) -> Findings:
     """Findings about a watchdog whose reports the program cannot send.
 
     A script may start another program that does.
@@ -181,7 +181,7 @@ def prove_watchdog(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
         yield silent.say(what, *where, hint=hint)
 
 
-def prove_readiness(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
+def prove_readiness(root: Root, unit: LoadedUnit) -> Findings:
     """Findings about a service that systemd waits for, and whose program cannot say it is ready."""
     kind = unit.last("Type", "simple")
     if kind in WAITED_FOR and (silent := find_silent(root, unit)):
@@ -214,7 +214,7 @@ class PlatformPlugin:
 
 def prove_platform_plugins(
     subject: Subject, unit: str, path: str, module: str, environment: Environment
-) -> Iterator[Finding]:
+) -> Findings:
     """Warnings: a plugin may find out by itself that its device is missing."""
     site = site_packages(subject.root, path)
     allowed = environment.get(f"{module.upper()}_PLUGINS")
@@ -266,7 +266,7 @@ class Confined:
     computes: bool
 
 
-def prove_confinement(root: Root, startup: Startup, service: Confined) -> Iterator[Finding]:
+def prove_confinement(root: Root, startup: Startup, service: Confined) -> Findings:
     yield from prove_nodes(root, service)
     yield from prove_calls(root, service)
     if service.computes:
@@ -278,7 +278,7 @@ def prove_confinement(root: Root, startup: Startup, service: Confined) -> Iterat
         yield from prove_limits(root, service.unit, group, gpu=False)
 
 
-def prove_nodes(root: Root, service: Confined) -> Iterator[Finding]:
+def prove_nodes(root: Root, service: Confined) -> Findings:
     unit = service.unit
     top = unit.last("RootDirectory", "/").removeprefix("-")
     program = next((words[0] for words in unit.commands.get("ExecStart", ()) if words), "")
@@ -301,7 +301,7 @@ def hidden_by(unit: LoadedUnit, path: str) -> str:
     return next((key for key in keys if covers(unit_paths(unit, key), path)), "")
 
 
-def prove_drivers(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
+def prove_drivers(root: Root, unit: LoadedUnit) -> Findings:
     if unit.last("MemoryDenyWriteExecute") == "yes":
         what = "has MemoryDenyWriteExecute=yes: the driver of the card compiles kernels in memory, "
         what += "but may not execute them"
@@ -318,7 +318,7 @@ def covers(places: Iterable[UnitPath], path: str) -> bool:
     return any(is_below(path, each) or fnmatch.fnmatchcase(each, path) for each in targets)
 
 
-def prove_calls(root: Root, service: Confined) -> Iterator[Finding]:
+def prove_calls(root: Root, service: Confined) -> Findings:
     unit = service.unit
     words = unit.words("SystemCallFilter")
     if not words:
@@ -332,7 +332,7 @@ def prove_calls(root: Root, service: Confined) -> Iterator[Finding]:
         yield fault(root, unit, "SystemCallFilter", what)
 
 
-def prove_network(root: Root, service: Confined) -> Iterator[Finding]:
+def prove_network(root: Root, service: Confined) -> Findings:
     unit = service.unit
     if unit.last("PrivateNetwork") == "yes":
         yield fault(root, unit, "PrivateNetwork", "has PrivateNetwork=yes, so nobody can reach it")
@@ -351,9 +351,7 @@ def prove_network(root: Root, service: Confined) -> Iterator[Finding]:
         yield fault(root, unit, "IPAddressDeny", "refuses every other machine: IPAddressDeny=any")
 
 
-def prove_limits(
-    root: Root, service: LoadedUnit, unit: LoadedUnit, *, gpu: bool
-) -> Iterator[Finding]:
+def prove_limits(root: Root, service: LoadedUnit, unit: LoadedUnit, *, gpu: bool) -> Findings:
     """Faults of limits that are too low; `unit` is the service's own or its slice."""
     whose = "" if unit is service else f" by {unit.name}"
     for key, least, why in LEAST:

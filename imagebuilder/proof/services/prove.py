@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.commands import CommandLine, command_of
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.nodes import opened_by
@@ -29,7 +29,7 @@ from imagebuilder.recipe.engines import EngineKind, find_engine
 from imagebuilder.recipe.expectations import Device, ExpectedEngine
 
 
-def prove_services(subject: Subject) -> Iterator[Finding]:
+def prove_services(subject: Subject) -> Findings:
     """Findings about logins, containers, and the services that overlays declare."""
     yield from devices.prove_sessions(subject)
     yield from prove_containers(subject)
@@ -51,9 +51,7 @@ def prove_services(subject: Subject) -> Iterator[Finding]:
             yield SAY.fact(what, *(Evidence(p) for p in unit.paths))
 
 
-def prove_service(
-    subject: Subject, unit: LoadedUnit, engine: ExpectedEngine | None
-) -> Iterator[Finding]:
+def prove_service(subject: Subject, unit: LoadedUnit, engine: ExpectedEngine | None) -> Findings:
     environment = environment_of(subject, unit)
     backends = backends_of(subject, engine)
     programs = [words[0] for words in unit.commands.get("ExecStart", ()) if words]
@@ -99,7 +97,7 @@ def devices_of(subject: Subject, backends: Sequence[str]) -> tuple[Device, ...]:
 
 def prove_variables(
     subject: Subject, unit: LoadedUnit, backends: Sequence[str], environment: Environment
-) -> Iterator[Finding]:
+) -> Findings:
     yield from devices.prove_hindrances(unit.name, backends, environment, subject.chips)
     yield from devices.prove_emulation(unit.name, backends, environment)
     yield from devices.prove_selection(unit.name, backends, environment)
@@ -119,7 +117,7 @@ def backends_of(subject: Subject, engine: ExpectedEngine | None) -> tuple[str, .
 
 def prove_engine(
     subject: Subject, line: CommandLine, kind: EngineKind, engine: ExpectedEngine
-) -> Iterator[Finding]:
+) -> Findings:
     if engine.backends and not engine.allow_cpu:
         yield from settings.prove_processor(line, kind)
     yield from settings.prove_values(line, kind)

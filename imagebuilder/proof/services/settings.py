@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.commands import CommandLine, SettingValue, without
 from imagebuilder.proof.reading.config import config_folders
 from imagebuilder.proof.reading.environment import Environment, environment_of
@@ -39,7 +39,7 @@ CLEANING = "systemd-tmpfiles-clean.timer"
 AGING = "dDevqQC"  # types of lines whose age counts (tmpfiles.d(5))
 
 
-def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+def prove_processor(line: CommandLine, kind: EngineKind) -> Findings:
     for setting in kind.model.settings:
         found = line.find(setting) if setting.processor or setting.partly else None
         if found and setting.partly and re.fullmatch(setting.partly, found.value.strip()):
@@ -55,7 +55,7 @@ def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
             yield SAY.fault(what, found.evidence, hint=hint)
 
 
-def prove_values(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+def prove_values(line: CommandLine, kind: EngineKind) -> Findings:
     """Faults of values that an overlay calls wrong, and warnings of devices beyond the first."""
     for setting in kind.model.settings:
         found = line.find(setting) if setting.wrong or setting.beyond else None
@@ -86,7 +86,7 @@ def find_other(line: CommandLine, setting: SettingModel) -> SettingValue | None:
 
 def prove_threads(
     startup: Startup, unit: LoadedUnit, line: CommandLine, kind: EngineKind
-) -> Iterator[Finding]:
+) -> Findings:
     """Warnings if the engine has more threads than processors: they wait for each other."""
     threads = line.value(kind.model.settings, "threads")
     for limited in filter(None, (unit, startup.units.get(unit.last("Slice")))):
@@ -111,7 +111,7 @@ def shares_of(unit: LoadedUnit) -> Iterator[tuple[str, float]]:
         yield key, len(processors(" ".join(unit.every(key))))
 
 
-def prove_lent(startup: Startup, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+def prove_lent(startup: Startup, line: CommandLine, kind: EngineKind) -> Findings:
     for setting in kind.model.settings:
         found = line.find(setting) if setting.lent_by else None
         if found and found.value.strip() and setting.lent_by not in startup.jobs:
@@ -121,7 +121,7 @@ def prove_lent(startup: Startup, line: CommandLine, kind: EngineKind) -> Iterato
             yield SAY.warning(what, found.evidence, hint=hint)
 
 
-def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Findings:
     address = line.value(kind.model.settings, "address")
     port = line.value(kind.model.settings, "port")
     if address:
@@ -145,9 +145,7 @@ def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
         yield SAY.fault(what, port.evidence, hint=hint)
 
 
-def prove_port(
-    subject: Subject, unit: LoadedUnit, line: CommandLine, kind: EngineKind
-) -> Iterator[Finding]:
+def prove_port(subject: Subject, unit: LoadedUnit, line: CommandLine, kind: EngineKind) -> Findings:
     """A fault of a port that only root, or who has the capability for it, may listen on (ip(7))."""
     port = line.value(kind.model.settings, "port")
     if port is None or not port.value.isdecimal() or unit.last("User") in ("", "root", "0"):
@@ -168,7 +166,7 @@ def serves_others(subject: Subject, line: CommandLine, kind: EngineKind) -> bool
     return bool(port and f"{port.value}/tcp" in (subject.image.listens or ()))
 
 
-def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Findings:
     """A fault if the engine's own parser rejects the options or the environment.
 
     It runs with the option that lists devices after all others.  Options that choose a device are
@@ -210,7 +208,7 @@ def is_later(value: str, folders: list[str]) -> bool:
     return value.startswith(AT_BOOT) or any(is_below(value.rstrip("/"), each) for each in folders)
 
 
-def prove_known(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+def prove_known(subject: Subject, line: CommandLine, kind: EngineKind) -> Findings:
     words = kind.model.words
     if words is None:
         return
@@ -243,9 +241,7 @@ def words_of(root: Root, patterns: Sequence[str]) -> frozenset[str]:
     return frozenset(word.decode().replace("-", "_").strip("_").lower() for word in found)
 
 
-def prove_one_address(
-    root: Root, unit: str, name: str, address: str, where: Evidence
-) -> Iterator[Finding]:
+def prove_one_address(root: Root, unit: str, name: str, address: str, where: Evidence) -> Findings:
     """A warning about listening on an address that one node has, in the image of all."""
     number = parse_address(address.strip("[]"))
     if number is None or number.is_loopback or number.is_unspecified or number.is_multicast:
@@ -259,7 +255,7 @@ def prove_one_address(
         yield SAY.warning(what, where, hint=hint)
 
 
-def prove_hosts(subject: Subject) -> Iterator[Finding]:
+def prove_hosts(subject: Subject) -> Findings:
     """Warnings of PREFIX_HOST beside the PREFIX_PORT that an overlay declares as listened on."""
     listens = subject.image.listens or ()
     for unit in subject.startup.starting():
@@ -276,7 +272,7 @@ def prove_hosts(subject: Subject) -> Iterator[Finding]:
 
 def prove_model(
     subject: Subject, unit: str, kind: EngineKind, environment: Environment
-) -> Iterator[Finding]:
+) -> Findings:
     """A fault if systemd-tmpfiles(8) removes an old model; a disk without times makes each old."""
     model = kind.model.boot.model if kind.model.boot else None
     chosen = environment.get(model.variable) if model else None

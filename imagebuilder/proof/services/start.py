@@ -6,9 +6,9 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Finding, Findings
 from imagebuilder.proof.reading.commands import GUARDS, PLAIN, CommandLine, run_guards
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import (
@@ -47,7 +47,7 @@ MOST_CHECKS = 20  # services whose own checks are run, which may take minutes ea
 PATH = ":".join(BINARIES)
 
 
-def prove_conditions(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
+def prove_conditions(subject: Subject, unit: LoadedUnit) -> Findings:
     alternatives: list[tuple[str, str, bool]] = []
     for key in unit.values:
         kind = key.removeprefix("Condition").removeprefix("Assert")
@@ -94,7 +94,7 @@ def unmet(subject: Subject, kind: str, value: str, *, negated: bool) -> str:
     return ""
 
 
-def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) -> Iterator[Finding]:
+def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) -> Findings:
     for value in unit.every("EnvironmentFile"):
         path = value.partition(" (")[0]
         exists = subject.root.is_file(path) and not path.startswith(VOLATILE)
@@ -135,7 +135,7 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
         )
 
 
-def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
+def prove_lines(subject: Subject, unit: LoadedUnit) -> Findings:
     """Findings about lines of its EnvironmentFile= that systemd reads differently than a shell."""
     for path in files_of(subject.root, unit):
         # Without the values, which may be secrets.
@@ -200,7 +200,7 @@ def appears_later(subject: Subject, path: str) -> bool:
     return mount_of(find_mounts(subject), path) is not None
 
 
-def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Findings:
     command = kind.model.devices.command if kind.model.devices else []
     if not command or not line.words:
         return
@@ -240,7 +240,7 @@ def prove_others(
     unit: LoadedUnit,
     program: str,
     devices: Sequence[Device],
-) -> Iterator[Finding]:
+) -> Findings:
     """Faults of other units that start the engine without the check, or without the devices."""
     commands = (words for key in GUARDS for words in unit.commands.get(key, ()) if words)
     guards = {words for words in commands if posixpath.basename(words[0]) not in PLAIN}
@@ -274,7 +274,7 @@ def refuses_without(subject: Subject, name: str) -> bool:
     return unit is not None and any(run.refuses for run in run_guards(subject, unit))
 
 
-def prove_closed(root: Root, name: str, devices: Sequence[Device]) -> Iterator[Finding]:
+def prove_closed(root: Root, name: str, devices: Sequence[Device]) -> Findings:
     unit = find_unit(root, name)
     shut = [d.path for d in devices if unit and not unit.allows(d.path) and "*" not in d.path]
     if unit and devices and (shut or unit.true("PrivateDevices")):

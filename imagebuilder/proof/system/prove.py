@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.clusters import engines, kubernetes, peers, ranks, slurm, state
 from imagebuilder.proof.reading.systemd import SYSTEMD
 from imagebuilder.proof.subject import Subject
@@ -25,7 +25,7 @@ from imagebuilder.proof.system.programs import (
 )
 from imagebuilder.proof.system.units import ignored, manager, reach, start
 
-Rule = Callable[[Subject], Iterator[Finding]]
+Rule = Callable[[Subject], Findings]
 # The rules, in the order in which their findings are printed.
 OF_UNITS: tuple[Rule, ...] = (
     start.prove_start, start.prove_ports, start.prove_listeners, reach.prove_paths,
@@ -65,7 +65,7 @@ OF_CLUSTERS: tuple[Rule, ...] = (
 RULES = (*OF_UNITS, *OF_PROGRAMS, *OF_FILES, *OF_NETWORK, *OF_LOGIN, *OF_CLUSTERS)
 
 
-def prove_system(subject: Subject) -> Iterator[Finding]:
+def prove_system(subject: Subject) -> Findings:
     """Every finding about the system; none for a root without systemd."""
     if not subject.root.is_file(SYSTEMD):
         return

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.scripts import texts_of
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject, once
@@ -59,7 +59,7 @@ TIMES = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 NAMES = (b"\x06\x03\x55\x04\x03", b"\x06\x03\x55\x04\x0a")
 
 
-def prove_authorities(subject: Subject) -> Iterator[Finding]:
+def prove_authorities(subject: Subject) -> Findings:
     """Warnings of authorities that had all expired when the packages were chosen."""
     for path in subject.root.glob(*AUTHORITIES):
         dates = [] if path in subject.shipped else ends_of(subject.root.text(path))
@@ -70,7 +70,7 @@ def prove_authorities(subject: Subject) -> Iterator[Finding]:
             yield SAY.warning(what, Evidence(path), hint="replace it, or remove the file")
 
 
-def prove_anchors(subject: Subject) -> Iterator[Finding]:
+def prove_anchors(subject: Subject) -> Findings:
     """Warnings of authorities that lie where some distribution looks, but not this one."""
     folders = tuple(folder for folder, _ in ANCHORS)
     added = [path for path, info in subject.entries.items()
@@ -105,7 +105,7 @@ def updates(subject: Subject) -> bool:
                for name in programs)  # fmt: skip
 
 
-def prove_served(subject: Subject) -> Iterator[Finding]:
+def prove_served(subject: Subject) -> Findings:
     """Warnings of other expired certificates that some file names, by the first of a file."""
     authorities = set(subject.root.glob(*AUTHORITIES))
     for path, info in subject.entries.items():

@@ -6,9 +6,8 @@ systemd merges over the image.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.mounts import (
     FSTAB,
@@ -56,7 +55,7 @@ KERNELS = frozenset(
 )  # fmt: skip
 
 
-def prove_fields(subject: Subject) -> Iterator[Finding]:
+def prove_fields(subject: Subject) -> Findings:
     """Faults of lines of fstab(5) in which a blank ends a field too early: mount(8) and systemd 262
     ignore them, and systemd 252 mounts with the options before the blank.
     """
@@ -70,7 +69,7 @@ def prove_fields(subject: Subject) -> Iterator[Finding]:
             yield SAY.fault(what, Evidence(FSTAB, said=line.strip()), hint=hint)
 
 
-def prove_mounts(subject: Subject) -> Iterator[Finding]:
+def prove_mounts(subject: Subject) -> Findings:
     yield from prove_fields(subject)
     for mount in find_mounts(subject):
         if mount.path not in subject.shipped or mount.path == FSTAB:
@@ -82,14 +81,14 @@ def prove_mounts(subject: Subject) -> Iterator[Finding]:
             yield from prove_transport(subject, mount)
 
 
-def prove_disk(mount: SiteMount) -> Iterator[Finding]:
+def prove_disk(mount: SiteMount) -> Findings:
     is_local = mount.path == FSTAB and mount.device.startswith(LOCAL) and mount.kind != "swap"
     if is_local and not OPTIONAL & set(mount.options.split(",")):
         what = f"a node without {mount.device} stops in emergency mode: {mount.name} lacks nofail"
         yield SAY.fault(what, mount.evidence, hint="add the option nofail")
 
 
-def prove_shared_memory(mount: SiteMount) -> Iterator[Finding]:
+def prove_shared_memory(mount: SiteMount) -> Findings:
     """A warning about /dev/shm with less than what processes of an engine share with each other."""
     found = SIZE.search(mount.options) if mount.place == "/dev/shm" else None
     if found and size_of(found[1].upper()) < LEAST_SHARED:
@@ -99,7 +98,7 @@ def prove_shared_memory(mount: SiteMount) -> Iterator[Finding]:
         yield SAY.warning(what, mount.evidence, hint=hint)
 
 
-def prove_soft(mount: SiteMount) -> Iterator[Finding]:
+def prove_soft(mount: SiteMount) -> Findings:
     """A warning about writing to a server that may answer late (nfs(5), soft)."""
     options = mount.options.split(",")
     if mount.kind in NFS and SOFT & set(options) and "ro" not in options:
@@ -108,7 +107,7 @@ def prove_soft(mount: SiteMount) -> Iterator[Finding]:
         yield SAY.warning(what, mount.evidence, hint="use hard, which is the default, or ro")
 
 
-def prove_transport(subject: Subject, mount: SiteMount) -> Iterator[Finding]:
+def prove_transport(subject: Subject, mount: SiteMount) -> Findings:
     """A fault of NFS over UDP with a kernel that was built without it, as most are since 5.6."""
     if mount.kind not in NFS or not UDP & set(mount.options.split(",")):
         return
@@ -121,7 +120,7 @@ def prove_transport(subject: Subject, mount: SiteMount) -> Iterator[Finding]:
             return
 
 
-def prove_options(mount: SiteMount) -> Iterator[Finding]:
+def prove_options(mount: SiteMount) -> Findings:
     wrong = [o for o in mount.options.split(",") if o.partition("=")[0] in OWNERS]
     if wrong and not set(mount.kind.split(",")) & HAVE_OWNERS:
         what = f"{mount.name} is not mounted: ext4, xfs and btrfs have no option {some(wrong)}"
@@ -129,7 +128,7 @@ def prove_options(mount: SiteMount) -> Iterator[Finding]:
         yield SAY.fault(what, mount.evidence, hint=hint)
 
 
-def prove_kind(subject: Subject, mount: SiteMount) -> Iterator[Finding]:
+def prove_kind(subject: Subject, mount: SiteMount) -> Findings:
     root, kind = subject.root, mount.kind
     if kind in HELPED or kind.startswith(FUSE):
         names = [f"mount.{kind}", kind.removeprefix(FUSE)]
@@ -147,7 +146,7 @@ def prove_kind(subject: Subject, mount: SiteMount) -> Iterator[Finding]:
         yield SAY.fault(what, mount.evidence, hint=hint)
 
 
-def prove_extensions(subject: Subject) -> Iterator[Finding]:
+def prove_extensions(subject: Subject) -> Findings:
     """Faults of extensions that hide files of the image; warnings of those passed over."""
     root = subject.root
     for each in read_extensions(subject):

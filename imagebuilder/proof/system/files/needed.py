@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.parameters import read_sysctl, requested
 from imagebuilder.proof.reading.scripts import services_of, texts_of
@@ -59,7 +58,7 @@ OTHERS_MAY_READ, OTHERS_MAY_WRITE = 0o077, 0o022
 KEYS, NO_KEY = "/etc/ssh/authorized_keys", "no key in it is accepted"
 
 
-def prove_files(subject: Subject) -> Iterator[Finding]:
+def prove_files(subject: Subject) -> Findings:
     root = subject.root
     yield from prove_mounts(subject)
     yield from prove_log_in(root)
@@ -76,7 +75,7 @@ def prove_files(subject: Subject) -> Iterator[Finding]:
     yield from prove_huge_pages(subject)
 
 
-def prove_log_in(root: Root) -> Iterator[Finding]:
+def prove_log_in(root: Root) -> Findings:
     folders = root.glob(*MODULES)
     for name in root.names(PAM):
         path = f"{PAM}/{name}"
@@ -110,7 +109,7 @@ def passes_over(control: str) -> bool:
     return control in ("optional", "sufficient") or action == "ignore" or action.isdecimal()
 
 
-def prove_certificates(root: Root) -> Iterator[Finding]:
+def prove_certificates(root: Root) -> Findings:
     text = root.text(BUNDLE)
     if "BEGIN CERTIFICATE" not in text:
         why = "is empty" if root.is_file(BUNDLE) else "is missing"
@@ -119,7 +118,7 @@ def prove_certificates(root: Root) -> Iterator[Finding]:
         yield SAY.fault(what, Evidence(BUNDLE), hint=hint)
 
 
-def prove_packages(subject: Subject) -> Iterator[Finding]:
+def prove_packages(subject: Subject) -> Findings:
     done = subject.run(subject.family.list_packages)
     if why_unanswered(done):
         unread = "which packages the database lists"
@@ -144,7 +143,7 @@ def prove_packages(subject: Subject) -> Iterator[Finding]:
         yield SAY.fault(what, Evidence(subject.family.database), hint=hint)
 
 
-def prove_huge_pages(subject: Subject) -> Iterator[Finding]:
+def prove_huge_pages(subject: Subject) -> Findings:
     """Warnings if much memory is kept for programs that ask for huge pages, and of a size of pages
     without a number: `hugepages=` is for the size before it (kernel-parameters.txt).
     """
@@ -171,14 +170,14 @@ def prove_huge_pages(subject: Subject) -> Iterator[Finding]:
             yield SAY.warning(what, where, hint="remove it, unless a program of the image needs it")
 
 
-def prove_settings(subject: Subject) -> Iterator[Finding]:
+def prove_settings(subject: Subject) -> Findings:
     for name, one in read_sysctl(subject).items():
         pattern, why = SETTINGS.get(name, ("(?!)", ""))
         if re.fullmatch(pattern, one.value):
             yield SAY.fault(f"{name}={one.value}: {why}", one.where, hint="remove that line")
 
 
-def prove_late_settings(subject: Subject) -> Iterator[Finding]:
+def prove_late_settings(subject: Subject) -> Findings:
     """Warnings about settings that do not exist when they are applied, and are skipped."""
     settings = read_sysctl(subject)
     for module in dict.fromkeys(module for _, module in OF_MODULES):
@@ -241,7 +240,7 @@ STRICT = (
 )  # fmt: skip
 
 
-def prove_modes(subject: Subject) -> Iterator[Finding]:
+def prove_modes(subject: Subject) -> Findings:
     ids = {name: account.uid for name, account in subject.accounts.users.items()}
     for strict in STRICT:
         wanted = 0 if strict.owner == ROOT else ids.get(strict.owner)

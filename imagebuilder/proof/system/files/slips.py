@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.udev import UdevRule, read_rules
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -38,7 +37,7 @@ FOUND = re.compile(
 ACTS = frozenset(("RUN", "OWNER", "GROUP", "MODE", "SYMLINK", "NAME", "TAG"))
 
 
-def prove_characters(subject: Subject) -> Iterator[Finding]:
+def prove_characters(subject: Subject) -> Findings:
     for path in subject.root.walk("/etc"):
         if path in subject.shipped or ELSEWHERE.fullmatch(path):
             continue
@@ -52,7 +51,7 @@ def prove_characters(subject: Subject) -> Iterator[Finding]:
         yield from prove_text(path, text)
 
 
-def prove_text(path: str, text: str) -> Iterator[Finding]:
+def prove_text(path: str, text: str) -> Findings:
     for number, line in enumerate(text.splitlines(), 1):
         is_remark = line.lstrip().startswith(REMARKS)
         found = None if is_remark else FOREIGN.search(f" {line.partition('#')[0]}")
@@ -70,7 +69,7 @@ def prove_text(path: str, text: str) -> Iterator[Finding]:
         yield SAY.warning(what, Evidence(path), hint=f"run sed -i 's/\\r$//' {path}")
 
 
-def prove_udev_rules(subject: Subject) -> Iterator[Finding]:
+def prove_udev_rules(subject: Subject) -> Findings:
     """Warnings of rules that then apply to every device."""
     for rule in read_rules(subject):
         said = assigned(rule) if rule.path not in subject.shipped else ""

@@ -11,10 +11,9 @@ from __future__ import annotations
 import posixpath
 import re
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Finding, Findings
 from imagebuilder.proof.reading.config import PARENTS, read_yaml
 from imagebuilder.proof.reading.environment import assignments
 from imagebuilder.proof.reading.scripts import (
@@ -153,7 +152,7 @@ FILES = {
 }
 
 
-def prove_read(subject: Subject) -> Iterator[Finding]:
+def prove_read(subject: Subject) -> Findings:
     told = {word for unit in subject.startup.starting() for words in unit.lines for word in words}
     for folder in READ:
         for path in site_files(subject, f"{folder.pattern}/*"):
@@ -166,7 +165,7 @@ def prove_read(subject: Subject) -> Iterator[Finding]:
     yield from prove_init_scripts(subject)
 
 
-def prove_file(subject: Subject, folder: ReadFolder, path: str) -> Iterator[Finding]:
+def prove_file(subject: Subject, folder: ReadFolder, path: str) -> Findings:
     name = posixpath.basename(path)
     if subject.root.link_at(path) == "/dev/null":
         return
@@ -189,7 +188,7 @@ def without_reader(path: str, reader: str, *, is_job: bool) -> Finding:
     return say(what, Evidence(path), hint=f"install {reader}, or remove the file")
 
 
-def prove_last_lines(subject: Subject) -> Iterator[Finding]:
+def prove_last_lines(subject: Subject) -> Findings:
     """Faults of tables of cron that it ignores as a whole (Debian's crontab(5), DIAGNOSTICS)."""
     tables = ("/etc/crontab", "/etc/cron.d/*", "/var/spool/cron/crontabs/*")
     for path in site_files(subject, *tables):
@@ -199,7 +198,7 @@ def prove_last_lines(subject: Subject) -> Iterator[Finding]:
             yield SAY.fault(what, Evidence(path), hint="add a newline at its end")
 
 
-def prove_init_scripts(subject: Subject) -> Iterator[Finding]:
+def prove_init_scripts(subject: Subject) -> Findings:
     """Faults of scripts of a runlevel without a unit: systemd 260 makes none of them."""
     root = subject.root
     if root.is_file(SYSV):
@@ -218,7 +217,7 @@ def prove_init_scripts(subject: Subject) -> Iterator[Finding]:
             yield SAY.fault(what, Evidence(path, said=script), hint=hint)
 
 
-def prove_documents(subject: Subject) -> Iterator[Finding]:
+def prove_documents(subject: Subject) -> Findings:
     """Warnings of files of cloud-init, which goes on without one that is no YAML."""
     root = subject.root
     for path in site_files(subject, *CLOUD_FILES) if root.is_file("/usr/bin/cloud-init") else ():
@@ -228,7 +227,7 @@ def prove_documents(subject: Subject) -> Iterator[Finding]:
             yield SAY.warning(what, read.evidence, hint="correct the file")
 
 
-def prove_defaults(subject: Subject) -> Iterator[Finding]:
+def prove_defaults(subject: Subject) -> Findings:
     """Warnings of variables in /etc/default and /etc/sysconfig that nothing reads, one a file.
 
     These files belonged to scripts of init.  A unit reads one by EnvironmentFile=, or a script that
@@ -289,7 +288,7 @@ def read_by(subject: Subject, reader: str, path: str, names: set[str]) -> set[st
     return {each for each in names if content.find(each.encode()) >= 0}
 
 
-def prove_named_files(subject: Subject) -> Iterator[Finding]:
+def prove_named_files(subject: Subject) -> Findings:
     for path, info in subject.entries.items():
         if not stat.S_ISREG(info.st_mode) or path in subject.shipped or info.st_size > MOST:
             continue
@@ -299,7 +298,7 @@ def prove_named_files(subject: Subject) -> Iterator[Finding]:
             yield from prove_licence(subject, path)
 
 
-def prove_libraries(subject: Subject, path: str) -> Iterator[Finding]:
+def prove_libraries(subject: Subject, path: str) -> Findings:
     for line in subject.root.text(path).splitlines():
         if COMMENT.match(line) or OPTIONAL.search(line):
             continue
@@ -311,7 +310,7 @@ def prove_libraries(subject: Subject, path: str) -> Iterator[Finding]:
                 yield SAY.warning(what, Evidence(path, said=line.strip()), hint=hint)
 
 
-def prove_licence(subject: Subject, path: str) -> Iterator[Finding]:
+def prove_licence(subject: Subject, path: str) -> Findings:
     found = MACHINE.search(subject.root.text(path))
     # A server of licences is one machine, and others ask it.
     if found:

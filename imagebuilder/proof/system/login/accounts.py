@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.privileges import login
 from imagebuilder.proof.privileges.sudo import SUDO, find_sudo
 from imagebuilder.proof.reading.accounts import EXTRA, PASSWD, SHADOW, rows
@@ -48,7 +48,7 @@ EXCEPT = "EXCEPT"
 HERE = re.compile(r"LOCAL|tty\S*|cron|crond|:\S*")
 
 
-def prove_accounts(subject: Subject) -> Iterator[Finding]:
+def prove_accounts(subject: Subject) -> Findings:
     """Faults of accounts with a shell that log in by key: root, and those that overlays declare."""
     declared = {user.name for user in subject.image.users}
     users = sorted(name for name in subject.accounts.logins if name in declared | {"root"})
@@ -64,7 +64,7 @@ def prove_accounts(subject: Subject) -> Iterator[Finding]:
     yield from prove_sudo(subject, [name for name in users if name != "root"])
 
 
-def prove_shells(subject: Subject, users: list[str]) -> Iterator[Finding]:
+def prove_shells(subject: Subject, users: list[str]) -> Findings:
     """sshd refuses an account whose shell does not exist (auth.c, allowed_user())."""
     for name, account in subject.accounts.users.items():
         shell = account.shell
@@ -77,7 +77,7 @@ def prove_shells(subject: Subject, users: list[str]) -> Iterator[Finding]:
             yield SAY.fault(what, Evidence(PASSWD, symbol=name, said=shell), hint=hint)
 
 
-def prove_ages(subject: Subject, users: list[str]) -> Iterator[Finding]:
+def prove_ages(subject: Subject, users: list[str]) -> Findings:
     """pam_unix refuses an expired account, even by key (shadow(5))."""
     today = subject.image.epoch // DAY
     for _, row in rows(subject.root, SHADOW, 9):
@@ -100,7 +100,7 @@ def is_limited(changed: str, most: str) -> bool:
     return changed.isdecimal() and most.isdecimal() and most not in NEVER
 
 
-def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
+def prove_sshd(subject: Subject, users: list[str]) -> Findings:
     """Without PAM, sshd treats an account whose password begins with ! as locked (auth.c)."""
     locked = {f[0] for _, f in rows(subject.root, SHADOW, 9) if f[1].startswith("!")}
     homes = sorted(subject.accounts.logins)
@@ -131,7 +131,7 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
         yield SAY.fault(what, where, hint=hint)
 
 
-def prove_greetings(subject: Subject, users: list[str]) -> Iterator[Finding]:
+def prove_greetings(subject: Subject, users: list[str]) -> Findings:
     """Warnings of shells that print something before each command (SSH_SOURCE_BASHRC)."""
     for name, account in subject.accounts.users.items():
         home, shell = account.home, account.shell
@@ -149,7 +149,7 @@ def prove_greetings(subject: Subject, users: list[str]) -> Iterator[Finding]:
             yield SAY.warning(f"{what}that", where, hint=hint)
 
 
-def prove_unit_accounts(subject: Subject) -> Iterator[Finding]:
+def prove_unit_accounts(subject: Subject) -> Findings:
     """Faults of services that start as an account or a group that does not exist.
 
     Nodes do not run systemd-sysusers(8): their /etc is never older than their /usr.  The question
@@ -175,7 +175,7 @@ def prove_unit_accounts(subject: Subject) -> Iterator[Finding]:
                 yield SAY.fault(what, where, hint=hint)
 
 
-def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:
+def prove_sudo(subject: Subject, users: list[str]) -> Findings:
     """Faults of sudo's own file: who may become root by it cannot, or nobody can."""
     named = next((program for program in SUDO if subject.root.lies(program)), "")
     path = subject.root.resolve(named) if named else None
@@ -199,7 +199,7 @@ def prove_sudo(subject: Subject, users: list[str]) -> Iterator[Finding]:
             yield SAY.fault(f"{what}group {owner}", where, hint=hint)
 
 
-def prove_host_keys(root: Root, answers: Iterable[login.SshdSettings]) -> Iterator[Finding]:
+def prove_host_keys(root: Root, answers: Iterable[login.SshdSettings]) -> Findings:
     """A fault if sshd has no host key for any algorithm that it offers; it starts all the same."""
     texts = [root.text(path) for path in (login.CONFIG, *root.glob(f"{login.FOLDER}/*.conf"))]
     kinds = {kind for text in texts for kind in HOST_KEY.findall(text)}
@@ -248,7 +248,7 @@ class AccessRule:
     where: Evidence
 
 
-def prove_access_list(subject: Subject) -> Iterator[Finding]:
+def prove_access_list(subject: Subject) -> Findings:
     root = subject.root
     asked = next(asking(root, "sshd"), None)
     if asked is None:

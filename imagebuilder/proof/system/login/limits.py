@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.privileges.sudo import SudoersLine, read_sudoers
 from imagebuilder.proof.reading.accounts import limits_of, read_limits
 from imagebuilder.proof.reading.config import is_false
@@ -53,7 +53,7 @@ WANTS = re.compile(r"(?<![\w!])(?:(?P<off>!)[ \t]*)?requiretty\b")
 TERMINALS = ("tty", "tty-force", "tty-fail")
 
 
-def prove_session_limits(subject: Subject) -> Iterator[Finding]:
+def prove_session_limits(subject: Subject) -> Findings:
     root = subject.root
     for path in root.glob(*(f"{folder}/{name}" for folder in FOLDERS for name in FILES)):
         found = [] if path in subject.shipped else list(LIMIT.finditer(root.text(path)))
@@ -74,7 +74,7 @@ def is_low(key: str, value: str) -> bool:
     return 0 <= size_of(value) < least
 
 
-def prove_open_files(subject: Subject) -> Iterator[Finding]:
+def prove_open_files(subject: Subject) -> Findings:
     """Warnings, one for each limit: setrlimit(2) fails with EPERM, for root as well.
 
     Debian's pam_limits goes on without the limit (tried with 1.7), that of Linux-PAM refuses the
@@ -100,7 +100,7 @@ def prove_open_files(subject: Subject) -> Iterator[Finding]:
         yield SAY.warning(what, where, most.where, hint=hint)
 
 
-def prove_shared_memory(subject: Subject) -> Iterator[Finding]:
+def prove_shared_memory(subject: Subject) -> Findings:
     """A warning; by default only of engines in Python, whose processes share tensors."""
     root = subject.root
     line = last_lines(subject, CONFIG).get(KEY)
@@ -147,7 +147,7 @@ def is_removed(subject: Subject, user: str) -> bool:
     return not subject.root.lies(f"/var/lib/systemd/linger/{user}")
 
 
-def prove_terminal(subject: Subject) -> Iterator[Finding]:
+def prove_terminal(subject: Subject) -> Findings:
     wanting, excepted = find_wanting(subject.root)
     for unit in subject.startup.starting() if wanting else ():
         account = unit.last("User") or "root"

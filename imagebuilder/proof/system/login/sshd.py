@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.privileges.login import CONFIG, FOLDER, SshdSettings
 from imagebuilder.proof.reading.config import assignments, is_true, read_including
 from imagebuilder.proof.reading.scripts import services_of, site_files
@@ -78,7 +78,7 @@ class SshdLine:
     number: int
 
 
-def prove_sshd_order(subject: Subject) -> Iterator[Finding]:
+def prove_sshd_order(subject: Subject) -> Findings:
     """Warnings of stricter values that come second: sshd takes the first (sshd_config(5))."""
     first: dict[str, SshdLine] = {}
     for line in read_lines(subject):
@@ -137,7 +137,7 @@ def is_default(subject: Subject, line: SshdLine) -> bool:
     return line.path == DEFAULTS or is_intact or is_usual
 
 
-def prove_sshd_programs(subject: Subject, answers: Iterable[SshdSettings]) -> Iterator[Finding]:
+def prove_sshd_programs(subject: Subject, answers: Iterable[SshdSettings]) -> Findings:
     seen: set[str] = set()
     for settings in answers:
         for name, value in settings.values.items():
@@ -158,7 +158,7 @@ def prove_sshd_programs(subject: Subject, answers: Iterable[SshdSettings]) -> It
                 yield SAY.warning(what, where, hint=hint)
 
 
-def prove_bans(subject: Subject) -> Iterator[Finding]:
+def prove_bans(subject: Subject) -> Findings:
     """Warnings of filters that match no session, of jails that are enabled."""
     root = subject.root
     has_sessions = any(root.is_file(f"{place}/{SESSIONS}") for place in PLACES)

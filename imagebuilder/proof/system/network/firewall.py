@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.clusters.ranks import spans
 from imagebuilder.proof.reading.config import KernelWord
 from imagebuilder.proof.reading.parameters import read_sysctl
@@ -92,7 +92,7 @@ LISTENING = {
 HINT = "listen on 0.0.0.0, or set net.ipv6.conf.all.disable_ipv6 instead of the parameter"
 
 
-def prove_firewall(subject: Subject) -> Iterator[Finding]:
+def prove_firewall(subject: Subject) -> Findings:
     yield from prove_ufw(subject.root, subject.startup)
     together = next(computing_together(subject), None)
     for name, path, rules in find_filters(subject.root, subject.startup):
@@ -136,7 +136,7 @@ def computing_together(subject: Subject) -> Iterator[SiteService]:
     yield from (service for service in site_services(subject) if spans(service))
 
 
-def prove_ufw(root: Root, startup: Startup) -> Iterator[Finding]:
+def prove_ufw(root: Root, startup: Startup) -> Findings:
     """A fault of ufw(8) if it drops what comes in, and lets nobody in by ssh."""
     found = read_ufw(root, startup)
     if found and not opens(found[1], ssh_ports(root)):
@@ -201,7 +201,7 @@ def served_ports(subject: Subject) -> list[str]:
     return [each for each in declared if each.partition("/")[0] not in NOT_SERVED | ssh]
 
 
-def prove_dropped_ports(subject: Subject) -> Iterator[Finding]:
+def prove_dropped_ports(subject: Subject) -> Findings:
     """Warnings of filters that drop what comes to a declared port, one for each file."""
     served = served_ports(subject)
     yield from prove_ufw_ports(subject, served)
@@ -220,7 +220,7 @@ def prove_dropped_ports(subject: Subject) -> Iterator[Finding]:
             yield SAY.warning(what, Evidence(path, said=said), hint=hint)
 
 
-def prove_ufw_ports(subject: Subject, served: list[str]) -> Iterator[Finding]:
+def prove_ufw_ports(subject: Subject, served: list[str]) -> Findings:
     found = read_ufw(subject.root, subject.startup)
     closed = [each for each in served if each.endswith("/tcp") and found
               and not opens(found[1], frozenset((each.partition("/")[0],)))]  # fmt: skip
@@ -267,7 +267,7 @@ def holds(word: str, port: int) -> bool:
     return int(found["first"]) <= port <= int(found["last"] or found["first"])
 
 
-def prove_client_ports(subject: Subject) -> Iterator[Finding]:
+def prove_client_ports(subject: Subject) -> Findings:
     """A warning if the kernel may give a declared port to a client of the node's own."""
     settings = read_sysctl(subject)
     one = settings.get(RANGE)
@@ -289,7 +289,7 @@ def prove_client_ports(subject: Subject) -> Iterator[Finding]:
         yield SAY.warning(what, one.where, hint=hint)
 
 
-def prove_families(subject: Subject) -> Iterator[Finding]:
+def prove_families(subject: Subject) -> Findings:
     words = [word for word in subject.words if word.key == "ipv6.disable"]
     if not words or words[-1].value != "1":
         return
@@ -316,7 +316,7 @@ def text_of(unit: str, address: str, word: KernelWord) -> str:
     return f"{unit} does not start: it listens on {address}, but {word.text} removes IPv6"
 
 
-def prove_services(subject: Subject, word: KernelWord, engines: set[str]) -> Iterator[Finding]:
+def prove_services(subject: Subject, word: KernelWord, engines: set[str]) -> Findings:
     for service in site_services(subject):
         if service.name in engines:
             continue
@@ -337,7 +337,7 @@ def prove_services(subject: Subject, word: KernelWord, engines: set[str]) -> Ite
                 break
 
 
-def prove_sockets(startup: Startup, word: KernelWord) -> Iterator[Finding]:
+def prove_sockets(startup: Startup, word: KernelWord) -> Findings:
     for name, unit in startup.booting():
         listed = unit.every("ListenStream") if name.endswith(".socket") else ()
         for value in listed:

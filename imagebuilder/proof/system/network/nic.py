@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.config import TRUE, assignments, is_false, is_true
 from imagebuilder.proof.reading.networkd import (
@@ -69,7 +69,7 @@ LINK = "make it a link to /run/systemd/resolve/stub-resolv.conf"
 RESOLVER, SWITCH = "/etc/resolv.conf", "/etc/nsswitch.conf"
 
 
-def prove_network(subject: Subject) -> Iterator[Finding]:
+def prove_network(subject: Subject) -> Findings:
     if NETWORKD in subject.startup.jobs:
         yield from prove_nic(subject.root)
         yield from prove_waiting(subject.startup)
@@ -77,7 +77,7 @@ def prove_network(subject: Subject) -> Iterator[Finding]:
     yield from prove_switch(subject.root)
 
 
-def prove_nic(root: Root) -> Iterator[Finding]:
+def prove_nic(root: Root) -> Findings:
     for path in network_files(root, ".network"):
         sections = read_sections(text_of(root, path))
         for each in additions(root, path):
@@ -105,7 +105,7 @@ def prove_nic(root: Root) -> Iterator[Finding]:
     yield from prove_order(root)
 
 
-def prove_order(root: Root) -> Iterator[Finding]:
+def prove_order(root: Root) -> Findings:
     """Warnings of .link files that come second: udev takes the first (systemd.link(5))."""
     seen: list[tuple[str, dict[str, dict[str, str]]]] = []
     for path in network_files(root, ".link"):
@@ -124,7 +124,7 @@ def prove_order(root: Root) -> Iterator[Finding]:
             yield SAY.warning(what, *where, hint="put the settings of both into one file")
 
 
-def prove_speed(path: str, link: Mapping[str, str]) -> Iterator[Finding]:
+def prove_speed(path: str, link: Mapping[str, str]) -> Findings:
     """A fault of a NIC that is made slower than any server's is."""
     size = re.fullmatch(r"(\d+)([KMGT]?)", link.get("BitsPerSecond", ""))
     bits = whole(size[1]) * 1000 ** " KMGT".index(size[2] or " ") if size else FAST
@@ -137,7 +137,7 @@ def prove_speed(path: str, link: Mapping[str, str]) -> Iterator[Finding]:
         yield SAY.fault(what, where, hint="remove it: NIC and switch negotiate the speed")
 
 
-def prove_frames(path: str, link: Mapping[str, str]) -> Iterator[Finding]:
+def prove_frames(path: str, link: Mapping[str, str]) -> Findings:
     """A warning of frames that a switch may not take: small packets pass, and large ones do not."""
     size = re.fullmatch(r"(\d+)([KM]?)", said := link.get("MTUBytes", ""))
     if size and whole(size[1]) << 10 * " KM".index(size[2] or " ") > ETHERNET:
@@ -149,7 +149,7 @@ def prove_frames(path: str, link: Mapping[str, str]) -> Iterator[Finding]:
         yield SAY.warning(what, Evidence(path, "Link", said=f"MTUBytes={said}"), hint=hint)
 
 
-def prove_settings(root: Root, path: str, sections: Sections) -> Iterator[Finding]:
+def prove_settings(root: Root, path: str, sections: Sections) -> Findings:
     link, network = sections.get("Link", {}), sections.get("Network", {})
     only = "make [Match] name only the intended NICs"
     if is_true(link.get("Unmanaged", "")):
@@ -179,7 +179,7 @@ def prove_settings(root: Root, path: str, sections: Sections) -> Iterator[Findin
         yield SAY.warning(what, where, hint="add ClientIdentifier=mac to [DHCPv4]")
 
 
-def prove_waiting(startup: Startup) -> Iterator[Finding]:
+def prove_waiting(startup: Startup) -> Findings:
     """A finding if boot waits for NICs that a node may lack, or that may have no cable.
 
     Without `--any`, systemd-networkd-wait-online(8) waits for all that networkd manages.
@@ -202,7 +202,7 @@ def prove_waiting(startup: Startup) -> Iterator[Finding]:
         yield SAY.warning(what, where, hint="use --any")
 
 
-def prove_netdevs(subject: Subject) -> Iterator[Finding]:
+def prove_netdevs(subject: Subject) -> Findings:
     if NETWORKD not in subject.startup.jobs:
         return
     root = subject.root
@@ -224,7 +224,7 @@ def prove_netdevs(subject: Subject) -> Iterator[Finding]:
         yield from prove_tunnel(path, sections, name)
 
 
-def prove_tunnel(path: str, sections: dict[str, dict[str, str]], name: str) -> Iterator[Finding]:
+def prove_tunnel(path: str, sections: dict[str, dict[str, str]], name: str) -> Findings:
     """A warning of a tunnel with all routes in the main table, without a rule for itself."""
     peer, tunnel = sections.get(PEER, {}), sections.get(TUNNEL, {})
     table = peer.get("RouteTable") or tunnel.get("RouteTable", "")
@@ -237,7 +237,7 @@ def prove_tunnel(path: str, sections: dict[str, dict[str, str]], name: str) -> I
         yield SAY.warning(what, Evidence(path, PEER, said=said), hint=hint)
 
 
-def prove_ends(subject: Subject) -> Iterator[Finding]:
+def prove_ends(subject: Subject) -> Findings:
     """A warning if the first file that matches the ends asks for addresses or sets some, where the
     image has a container engine: networkd then configures what belongs to the engine
     (systemd.network(5), [Match] Kind=).
@@ -261,7 +261,7 @@ def prove_ends(subject: Subject) -> Iterator[Finding]:
         return
 
 
-def prove_stub(subject: Subject) -> Iterator[Finding]:
+def prove_stub(subject: Subject) -> Findings:
     """A fault if programs ask the resolver of the node, which does not listen."""
     line = last_lines(subject, "systemd/resolved.conf").get("DNSStubListener")
     link = subject.root.link_at(RESOLVER) or ""
@@ -273,7 +273,7 @@ def prove_stub(subject: Subject) -> Iterator[Finding]:
         yield SAY.fault(what, line.evidence, Evidence(RESOLVER, said=link), hint=hint)
 
 
-def prove_tls(subject: Subject) -> Iterator[Finding]:
+def prove_tls(subject: Subject) -> Findings:
     """A fault if only servers of DHCP may be asked by TLS; a warning of those without a name."""
     lines = list(read_config(subject, "systemd/resolved.conf"))
     strict = next((line for line in reversed(lines) if line.key == "DNSOverTLS"), None)
@@ -310,7 +310,7 @@ def has_certificate(server: str) -> bool:
     return bool(host)
 
 
-def prove_resolver(root: Root, startup: Startup) -> Iterator[Finding]:
+def prove_resolver(root: Root, startup: Startup) -> Findings:
     """Faults of /etc/resolv.conf, which must name a server or lead to a file that gets one."""
     host = root.path / RESOLVER.lstrip("/")
     if not host.is_symlink():
@@ -335,7 +335,7 @@ def prove_resolver(root: Root, startup: Startup) -> Iterator[Finding]:
         yield SAY.fault(what, Evidence(RESOLVER, said=str(link)), hint=LINK)
 
 
-def prove_switch(root: Root) -> Iterator[Finding]:
+def prove_switch(root: Root) -> Findings:
     """Faults of /etc/nsswitch.conf: host names come from DNS, accounts from files."""
     lines = root.text(SWITCH).splitlines()
     expected = {

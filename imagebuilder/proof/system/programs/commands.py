@@ -12,9 +12,9 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Finding, Findings
 from imagebuilder.proof.privileges.searched import CRON, SPOOL
 from imagebuilder.proof.privileges.sudo import lines_of
 from imagebuilder.proof.reading import scripts
@@ -59,14 +59,14 @@ MOST_FIELDS = 100  # of a line of cron; the command is among the first
 HINT = "remove it; to get new packages, lock and build the image again (nightly does both)"
 
 
-def prove_card_tools(subject: Subject) -> Iterator[Finding]:
+def prove_card_tools(subject: Subject) -> Findings:
     """Warnings: a site may want either."""
     for command in scripts.unit_commands(subject):
         yield from prove_clocks(subject, command)
     yield from prove_resets(subject)
 
 
-def prove_clocks(subject: Subject, command: scripts.UnitCommand) -> Iterator[Finding]:
+def prove_clocks(subject: Subject, command: scripts.UnitCommand) -> Findings:
     """A warning of a limit far below what the cards of the profile reach."""
     boosts = [BOOST[target] for target in subject.targets if target in BOOST]
     if command.program != NVIDIA_SMI or not boosts:
@@ -82,7 +82,7 @@ def prove_clocks(subject: Subject, command: scripts.UnitCommand) -> Iterator[Fin
             yield SAY.warning(what, command.evidence, hint=hint)
 
 
-def prove_resets(subject: Subject) -> Iterator[Finding]:
+def prove_resets(subject: Subject) -> Findings:
     """Warnings of timers that reset the cards below a running service.
 
     What starts at boot alone may reset a card before anything uses it.
@@ -128,7 +128,7 @@ def is_stopped(name: str, unit: LoadedUnit, commands: Sequence[scripts.UnitComma
     )
 
 
-def prove_readings(subject: Subject) -> Iterator[Finding]:
+def prove_readings(subject: Subject) -> Findings:
     """A warning for each folder to which readings are written and that the node exporter does not
     read, unless another program of the image is told of it.
 
@@ -176,7 +176,7 @@ def is_read_elsewhere(startup: Startup, folder: str, writer: scripts.UnitCommand
     )
 
 
-def prove_upgrades(subject: Subject) -> Iterator[Finding]:
+def prove_upgrades(subject: Subject) -> Findings:
     for unit in subject.startup.starting():
         for key, words in unit.started():
             where = said_in(subject.root, unit, key)
@@ -190,9 +190,7 @@ def prove_upgrades(subject: Subject) -> Iterator[Finding]:
         yield upgrades(f"{path} lets timers upgrade packages", Evidence(path))
 
 
-def prove_upgrade(
-    subject: Subject, said: str, words: Sequence[str], where: Evidence
-) -> Iterator[Finding]:
+def prove_upgrade(subject: Subject, said: str, words: Sequence[str], where: Evidence) -> Findings:
     if subject.family.is_upgrade(words) or is_installer(words):
         yield upgrades(f"{said} runs {' '.join(words)}", where)
 

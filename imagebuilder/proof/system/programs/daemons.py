@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.config import read_including
 from imagebuilder.proof.reading.scripts import SiteService, services_of, site_files
 from imagebuilder.proof.reading.texts import whole
@@ -54,7 +54,7 @@ class ChronyLine:
         return next(iter(after), "")
 
 
-def prove_time_sources(subject: Subject) -> Iterator[Finding]:
+def prove_time_sources(subject: Subject) -> Findings:
     """Warnings of servers in the image that chronyd never selects."""
     for service in [*services_of(subject, "chronyd")][:1]:
         lines = list(read_chrony(subject.root, service))
@@ -73,7 +73,7 @@ def prove_time_sources(subject: Subject) -> Iterator[Finding]:
 
 def prove_authenticated(
     service: SiteService, sources: list[ChronyLine], mode: ChronyLine | None
-) -> Iterator[Finding]:
+) -> Findings:
     if mode is None or mode.words[1:2] != ("require",) or not sources:
         return
     if any(line.words[0] == "refclock" or {"nts", "key"} & {*line.words[2:]} for line in sources):
@@ -116,7 +116,7 @@ def read_chrony(root: Root, service: SiteService) -> Iterator[ChronyLine]:
     yield from read_including(posixpath.normpath(path), lines_of, included)
 
 
-def prove_rotation(subject: Subject) -> Iterator[Finding]:
+def prove_rotation(subject: Subject) -> Findings:
     """Warnings of rules of logrotate(8) with accounts that do not exist: it skips them."""
     if not subject.root.is_file("/usr/sbin/logrotate"):
         return
@@ -137,7 +137,7 @@ def prove_rotation(subject: Subject) -> Iterator[Finding]:
                 yield SAY.warning(what, Evidence(path, said=said), hint=hint)
 
 
-def prove_tuning(subject: Subject) -> Iterator[Finding]:
+def prove_tuning(subject: Subject) -> Findings:
     """Warnings of the active profile, and of those that it includes."""
     folders = profile_folders(subject.root)
     root = subject.root

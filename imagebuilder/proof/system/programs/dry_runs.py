@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Finding, Findings
 from imagebuilder.process import Completed
 from imagebuilder.proof.reading.scripts import site_files
 from imagebuilder.proof.subject import Subject
@@ -44,7 +44,7 @@ class RefusedLine:
     what: str
 
 
-def prove_dry_runs(subject: Subject) -> Iterator[Finding]:
+def prove_dry_runs(subject: Subject) -> Findings:
     for each in DRY_RUNS:
         program = next(filter(subject.root.is_file, each.programs), "")
         found = site_files(subject, *each.files) if program else ()

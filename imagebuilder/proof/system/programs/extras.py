@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading import scripts
 from imagebuilder.proof.reading.accounts import account_of
 from imagebuilder.proof.reading.environment import Environment, environment_of
@@ -100,7 +100,7 @@ EXTRAS = (
 )  # fmt: skip
 
 
-def prove_extras(subject: Subject) -> Iterator[Finding]:
+def prove_extras(subject: Subject) -> Findings:
     """Warnings of variables that ask for a package which the environment does not have."""
     for unit in subject.startup.starting():
         environment = environment_of(subject, unit)
@@ -146,7 +146,7 @@ def environments_of(subject: Subject, unit: LoadedUnit) -> Iterator[str]:
     yield from found
 
 
-def prove_docstrings(subject: Subject) -> Iterator[Finding]:
+def prove_docstrings(subject: Subject) -> Findings:
     """Warnings of services whose Python removes docstrings, which their packages format when they
     are imported: a version of the packages may work without them.
 
@@ -201,7 +201,7 @@ def find_package(subject: Subject, unit: LoadedUnit) -> str:
     return next(found, "")
 
 
-def prove_places(subject: Subject) -> Iterator[Finding]:
+def prove_places(subject: Subject) -> Findings:
     """Warnings: a program may do without what it does not find."""
     yield from prove_there(subject, WHO, session_environment(subject.root), frozenset())
     units = {service.name: service.unit for service in scripts.site_services(subject)}
@@ -221,7 +221,7 @@ def prove_places(subject: Subject) -> Iterator[Finding]:
 
 def prove_there(
     subject: Subject, who: str, environment: Environment, own: frozenset[str]
-) -> Iterator[Finding]:
+) -> Findings:
     for name, variable in environment.items():
         path = variable.value.rstrip("/")
         is_home = HOMES.fullmatch(name)
@@ -290,7 +290,7 @@ def protected(unit: LoadedUnit, path: str) -> str:
     return ""
 
 
-def prove_tools(subject: Subject) -> Iterator[Finding]:
+def prove_tools(subject: Subject) -> Findings:
     """Warnings, each variable of a file once: the service may never start the program."""
     told: set[tuple[str, str]] = set()
     environments = [(WHO, session_environment(subject.root))]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from imagebuilder.elf import MAGIC
 from imagebuilder.families.shipped import ShippedFile
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.process import Completed
 from imagebuilder.proof.reading.config import list_at
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
@@ -70,7 +70,7 @@ class Helper:
     unit: LoadedUnit
 
 
-def prove_helpers(subject: Subject) -> Iterator[Finding]:
+def prove_helpers(subject: Subject) -> Findings:
     for helper in find_removed(subject.root, subject.shipped, subject.startup):
         said = f"{helper.path} of the package {helper.package} is missing: {helper.program}, which "
         said += f"{helper.unit.name} needs, executes it by that path"
@@ -143,7 +143,7 @@ def matches(path: str, rule: str) -> bool:
     return len(names) >= len(globs) and all(fnmatch.fnmatchcase(*pair) for pair in pairs)
 
 
-def prove_openssl(subject: Subject) -> Iterator[Finding]:
+def prove_openssl(subject: Subject) -> Findings:
     if not subject.root.is_file(OPENSSL):
         return
     answers = {what: subject.run([OPENSSL, *words]) for what, words in NEEDED.items()}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Finding
+from imagebuilder.image.proof import Findings
 from imagebuilder.proof.reading.environment import Variable, environment_of
 from imagebuilder.proof.reading.scripts import UnitCommand, site_files, unit_commands
 from imagebuilder.proof.reading.systemd import Startup
@@ -63,7 +63,7 @@ class LocalRequest:
     port: str
 
 
-def prove_requests(subject: Subject) -> Iterator[Finding]:
+def prove_requests(subject: Subject) -> Findings:
     """Warnings: the answer may be expected to fail."""
     told: set[tuple[str, str]] = set()
     commands = unit_commands(subject)
@@ -95,7 +95,7 @@ def local_requests(commands: Sequence[UnitCommand]) -> Iterator[LocalRequest]:
             before = word
 
 
-def prove_proxy(subject: Subject, request: LocalRequest) -> Iterator[Finding]:
+def prove_proxy(subject: Subject, request: LocalRequest) -> Findings:
     """A warning of a request to the loopback address that goes to a proxy, which asks itself."""
     command = request.command
     if any(map(HANDLES_PROXY.search, command.texts)) or is_configured(
@@ -154,7 +154,7 @@ def prove_port(
     request: LocalRequest,
     acts: frozenset[str],
     engines: dict[str, tuple[str, EngineKind]],
-) -> Iterator[Finding]:
+) -> Findings:
     """A warning of a request to a port of which nothing in the image tells, if its unit acts on
     (`acts`) an engine with another port, or the port is the usual one of an engine that no unit
     starts.

@@ -19,7 +19,7 @@ from functools import cache
 from itertools import takewhile
 
 from imagebuilder.elf import MAGIC, Needs
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.environment import Variable, environment_of, expanded, files_of
 from imagebuilder.proof.reading.libraries import search_of
 from imagebuilder.proof.reading.python import package_folder
@@ -93,7 +93,7 @@ READABLE = re.compile(r".+\.(py|so(\.[\d.]+)?)")
 HINT = "correct its name, or remove it"
 
 
-def prove_options(subject: Subject) -> Iterator[Finding]:
+def prove_options(subject: Subject) -> Findings:
     """Faults of options that a program does not have; warnings if it has none of the line's, if it
     may only start another one, or if a variable leads it to libraries that may be others than those
     that were read.
@@ -113,7 +113,7 @@ def prove_options(subject: Subject) -> Iterator[Finding]:
 
 def prove_command(
     subject: Subject, unit: LoadedUnit, key: str, words: Sequence[str], *, is_sure: bool
-) -> Iterator[Finding]:
+) -> Findings:
     program = find_program(subject.root, words[0]) if words else ""
     names = list(dict.fromkeys(options_of(subject.root, words[1:])))
     if not program or not names or RUNNERS.fullmatch(posixpath.basename(program)):
@@ -181,7 +181,7 @@ def has(name: str, text: mmap.mmap | bytes) -> bool:
     return any(text.find(each.encode()) >= 0 for each in (name, plain, plain.replace("-", "_")))
 
 
-def prove_variables(subject: Subject) -> Iterator[Finding]:
+def prove_variables(subject: Subject) -> Findings:
     """Warnings of variables of services and of logins, each of a file once.
 
     An engine's variables are compared with what the engine reads (prove_known()).
@@ -216,7 +216,7 @@ def find_engine_words(subject: Subject) -> Iterator[tuple[str, tuple[str, frozen
 
 def prove_variable(
     subject: Subject, unit: LoadedUnit, name: str, variable: Variable, known: frozenset[str]
-) -> Iterator[Finding]:
+) -> Findings:
     if re.fullmatch(INVALID.get(name, "(?!)"), variable.value):
         what = f"{unit.name} has {name}={variable.value}, which its runtime refuses"
         hint = "see the documentation of that variable for the form of its value"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.clusters.slurm import job_programs
 from imagebuilder.proof.privileges.searched import find_programs
 from imagebuilder.proof.reading.environment import environment_of, expanded
@@ -70,7 +70,7 @@ class SiteProgram:
     python_path: str = ""
 
 
-def prove_scripts(subject: Subject) -> Iterator[Finding]:
+def prove_scripts(subject: Subject) -> Findings:
     yield from prove_shell_words(subject)
     queue = [*of_units(subject), *of_others(subject), *of_slurm(subject)]
     seen: set[tuple[str, str]] = set()
@@ -91,7 +91,7 @@ def prove_scripts(subject: Subject) -> Iterator[Finding]:
     yield from syntax.prove_shell_syntax(subject, shells)
 
 
-def prove_shell_words(subject: Subject) -> Iterator[Finding]:
+def prove_shell_words(subject: Subject) -> Findings:
     """Faults of command lines that are written for a shell, which systemd does not start."""
     for unit in {unit.name: unit for unit in subject.startup.units.values()}.values():
         for key, words in unit.started():
@@ -241,7 +241,7 @@ class ScriptReading:
         ends_on_errors = any(map(ERREXIT.fullmatch, options))
         return parse_shell(self.data, ends_on_errors=ends_on_errors) if self.shell else None
 
-    def prove(self) -> Iterator[Finding]:
+    def prove(self) -> Findings:
         say = SAY.fault if self.program.matters else SAY.warning
         if self.program.is_named and self.lacks(self.program.path):
             what = f"{self.program.said} is not in the image"
@@ -254,7 +254,7 @@ class ScriptReading:
         else:
             yield from self.prove_commands()
 
-    def prove_commands(self) -> Iterator[Finding]:
+    def prove_commands(self) -> Findings:
         for command in self.script.commands if self.script else ():
             where = Evidence(self.program.path, said=f"line {command.line}")
             words = (command.name, *command.words)

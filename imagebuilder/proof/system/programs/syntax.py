@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.process import Completed
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.subject import Subject
@@ -78,7 +78,7 @@ class ShellText:
     matters: bool
 
 
-def prove_shell_syntax(subject: Subject, texts: Iterable[ShellText]) -> Iterator[Finding]:
+def prove_shell_syntax(subject: Subject, texts: Iterable[ShellText]) -> Findings:
     """Faults of scripts that end at a mistake, warnings if who starts them goes on: `sh -n` parses.
 
     A shell reads a script command by command: what stands before a mistake has run when it ends,
@@ -130,7 +130,7 @@ class PythonScript:
     matters: bool
 
 
-def prove_python_scripts(subject: Subject, scripts: Iterable[PythonScript]) -> Iterator[Finding]:
+def prove_python_scripts(subject: Subject, scripts: Iterable[PythonScript]) -> Findings:
     """Faults of scripts that their interpreter does not understand, or whose imports it lacks.
 
     Scripts move from one release to the next, and modules do not: distutils left Python with 3.12.
@@ -165,7 +165,7 @@ def batches(scripts: Iterable[PythonScript]) -> Iterator[list[PythonScript]]:
         yield batch
 
 
-def prove_answer(script: PythonScript, answer: str) -> Iterator[Finding]:
+def prove_answer(script: PythonScript, answer: str) -> Findings:
     try:
         found = ANSWER.validate_json(answer)
     except ValidationError:

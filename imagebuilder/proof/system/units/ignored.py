@@ -11,12 +11,12 @@ import difflib
 import posixpath
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from mmap import mmap
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.config import PARENTS, assignments
 from imagebuilder.proof.reading.scripts import site_files
 from imagebuilder.proof.reading.systemd import REMOVED
@@ -71,7 +71,7 @@ NEAR = 0.85
 MOST = 50  # folders whose unit is guessed: each is compared with every unit
 
 
-def prove_keys(subject: Subject) -> Iterator[Finding]:
+def prove_keys(subject: Subject) -> Findings:
     """Warnings, one for each setting, or for each heading that its daemon does not know."""
     for program, patterns in READ_BY.items():
         globs = (f"{parent}/systemd/{pattern}" for pattern in patterns for parent in PARENTS)
@@ -115,7 +115,7 @@ def read_table(root: Root, program: str) -> SettingTable | None:
     return SettingTable(daemon, data, {name: frozenset(keys) for name, keys in found.items()})
 
 
-def prove_file(root: Root, path: str, table: SettingTable) -> Iterator[Finding]:
+def prove_file(root: Root, path: str, table: SettingTable) -> Findings:
     told: set[str] = set()
     for section, key, value in assignments(root.text(path)):
         if not (section and key) or section.startswith(FOREIGN) or key.startswith(FOREIGN):
@@ -142,7 +142,7 @@ def meant(word: str, known: Iterable[str]) -> str:
     return near[0] if near else f"a name of the manual page: this version has no {word}"
 
 
-def prove_sections(subject: Subject) -> Iterator[Finding]:
+def prove_sections(subject: Subject) -> Findings:
     for name, section in SECTIONS.items():
         globs = (f"{p}/systemd/{name}{end}" for p in PARENTS for end in ("", ".d/*.conf"))
         for path in site_files(subject, *globs):
@@ -157,7 +157,7 @@ def prove_sections(subject: Subject) -> Iterator[Finding]:
                     yield SAY.warning(what, Evidence(path, other, said=said), hint=hint)
 
 
-def prove_removed(subject: Subject) -> Iterator[Finding]:
+def prove_removed(subject: Subject) -> Findings:
     """Warnings of a site's lines that systemd reports as removed.
 
     A unit for several releases of systemd has the new setting as well.
@@ -178,7 +178,7 @@ def prove_removed(subject: Subject) -> Iterator[Finding]:
         yield SAY.warning(what, Evidence(path, said=said), hint=f"set {new}= instead")
 
 
-def prove_namesakes(subject: Subject) -> Iterator[Finding]:
+def prove_namesakes(subject: Subject) -> Findings:
     """Warnings: systemd reads such a folder only for a unit of that name (systemd.unit(5))."""
     folders = {f"{parent}/systemd/system" for parent in PARENTS}
     files = {name for folder in folders for name in subject.root.names(folder)}

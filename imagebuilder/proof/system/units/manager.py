@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Finding, Findings
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import MANAGER, environment_of
 from imagebuilder.proof.reading.systemd import (
@@ -95,7 +94,7 @@ HARMS = (
 )
 
 
-def prove_manager(subject: Subject) -> Iterator[Finding]:
+def prove_manager(subject: Subject) -> Findings:
     lines = [line for line in read_config(subject, MANAGER) if line.section == "Manager"]
     bounds = [line for line in lines if line.key == BOUNDS]
     if lost := [name for name in CAPABILITIES if name not in bounded(bounds)]:
@@ -128,7 +127,7 @@ def bounded(lines: list[ConfigLine]) -> set[str]:
     return left
 
 
-def prove_limits(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
+def prove_limits(subject: Subject, unit: LoadedUnit) -> Findings:
     lines = last_lines(subject, MANAGER)
     least = [row for row in LEAST if row[0] != "LimitAS" or subject.expectations.devices]
     for key, lowest, why in least:
@@ -154,7 +153,7 @@ def sets(root: Root, unit: LoadedUnit, key: str) -> bool:
     return any(name == key and value for name, value in lines)
 
 
-def prove_journal(subject: Subject) -> Iterator[Finding]:
+def prove_journal(subject: Subject) -> Findings:
     """A warning if the journal is kept below /var, which is in memory, and may grow large there."""
     lines = last_lines(subject, "systemd/journald.conf")
     storage, most = lines.get("Storage"), lines.get("SystemMaxUse")
@@ -166,7 +165,7 @@ def prove_journal(subject: Subject) -> Iterator[Finding]:
         yield SAY.warning(what, storage.evidence, hint=hint)
 
 
-def prove_processors(subject: Subject) -> Iterator[Finding]:
+def prove_processors(subject: Subject) -> Findings:
     """A fault on a node with an engine; users of other nodes may pin their own programs."""
     everywhere = manager_processors(subject)
     for word in subject.words:
@@ -181,7 +180,7 @@ def prove_processors(subject: Subject) -> Iterator[Finding]:
     yield from prove_few(subject, everywhere)
 
 
-def prove_few(subject: Subject, everywhere: frozenset[int]) -> Iterator[Finding]:
+def prove_few(subject: Subject, everywhere: frozenset[int]) -> Findings:
     """A fault if the manager leaves one processor to other services, a warning if a few."""
     if not 0 < len(everywhere) < FEW:
         return
@@ -239,7 +238,7 @@ def isolated_by(value: str) -> frozenset[int]:
     return processors(",".join(word for word in words if word not in flags))
 
 
-def prove_sleep(subject: Subject) -> Iterator[Finding]:
+def prove_sleep(subject: Subject) -> Findings:
     """A node is idle to logind while nobody is logged in, whatever its services do."""
     lines = last_lines(subject, "systemd/logind.conf")
     action, after = lines.get("IdleAction"), lines.get("IdleActionSec")
@@ -252,7 +251,7 @@ def prove_sleep(subject: Subject) -> Iterator[Finding]:
     yield from prove_timers(subject)
 
 
-def prove_timers(subject: Subject) -> Iterator[Finding]:
+def prove_timers(subject: Subject) -> Findings:
     """Warnings: somebody may want it, but it interrupts what computes at that time."""
     for timer in sorted(name for name in subject.startup.jobs if name.endswith(".timer")):
         path = find_file(subject.root, timer)

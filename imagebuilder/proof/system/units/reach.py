@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Findings
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
@@ -60,7 +60,7 @@ DENY, ALLOW = "IPAddressDeny", "IPAddressAllow"
 ANY = frozenset(("any", "0.0.0.0/0"))
 
 
-def prove_paths(subject: Subject) -> Iterator[Finding]:
+def prove_paths(subject: Subject) -> Findings:
     units = list(subject.startup.starting())
     made = made_by_tmpfiles(subject)
     made |= {f"{top}/{word}" for unit in units for key, top in MADE.items()
@@ -88,7 +88,7 @@ def missing(subject: Subject, unit: LoadedUnit, key: str) -> Iterator[str]:
             yield path
 
 
-def prove_reach(subject: Subject) -> Iterator[Finding]:
+def prove_reach(subject: Subject) -> Findings:
     """Faults of paths in command lines, variables and settings of services that are not root; a
     warning where tmpfiles.d(5) closes a folder, since a program may open it later
     (bottlerocket-os/bottlerocket #4673: the sockets of MPS).
@@ -152,7 +152,7 @@ def find_closed(entries: Mapping[str, os.stat_result], account: UnitAccount, pat
     return "" if account.may(info, 4) else path
 
 
-def prove_private_tmp(subject: Subject) -> Iterator[Finding]:
+def prove_private_tmp(subject: Subject) -> Findings:
     """Warnings: a service may do without the other one."""
     services = {service.name: service for service in site_services(subject)}
     for daemon in services_of(subject, DAEMON):
@@ -190,7 +190,7 @@ def sockets_of(service: SiteService) -> Iterator[str]:
 
 def prove_shared(
     subject: Subject, first: SiteService, others: Iterable[SiteService], path: str
-) -> Iterator[Finding]:
+) -> Findings:
     apart = [each for each in others if are_apart(first, each, path)]
     if not apart:
         return
@@ -226,7 +226,7 @@ def joins(one: SiteService, other: SiteService) -> bool:
     return other.name in one.unit.firsts("JoinsNamespaceOf")
 
 
-def prove_fences(subject: Subject) -> Iterator[Finding]:
+def prove_fences(subject: Subject) -> Findings:
     """Warnings about drop-ins that remove what keeps the packets of strangers from a service."""
     for unit in subject.startup.starting():
         if len(unit.paths) < 2:

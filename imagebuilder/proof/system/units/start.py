@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.image.proof import Evidence, Finding, Findings
 from imagebuilder.proof.reading import systemd
 from imagebuilder.proof.reading.config import CMDLINE, KernelWord
 from imagebuilder.proof.reading.environment import environment_of
@@ -77,7 +77,7 @@ SSHD = re.compile(r"^[ \t]*Port\s+(\d+)", re.IGNORECASE | re.MULTILINE)
 FILES_OF_SSHD = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 
 
-def prove_start(subject: Subject) -> Iterator[Finding]:
+def prove_start(subject: Subject) -> Findings:
     startup = subject.startup
     for unit, cycle in startup.dropped.items():
         what = f"{unit} is not started: it is in an ordering cycle"
@@ -96,7 +96,7 @@ def prove_start(subject: Subject) -> Iterator[Finding]:
     yield from prove_words(subject)
 
 
-def prove_lines(subject: Subject) -> Iterator[Finding]:
+def prove_lines(subject: Subject) -> Findings:
     """Findings about lines that systemd ignores; only a warning for a package's own unit."""
     for complaint in subject.startup.complaints:
         path = find_file(subject.root, complaint.where) if "/" not in complaint.where else None
@@ -114,7 +114,7 @@ def prove_lines(subject: Subject) -> Iterator[Finding]:
         yield say(what, Evidence(complaint.where, said=complaint.what), hint=hint)
 
 
-def prove_stopped(subject: Subject) -> Iterator[Finding]:
+def prove_stopped(subject: Subject) -> Findings:
     """Faults of enabled units that another one stops, or that a node without a disk does not start.
 
     `Requires=` and similar keys wait for a mount, but not every node has the disk.
@@ -143,7 +143,7 @@ def prove_stopped(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def prove_masked(subject: Subject) -> Iterator[Finding]:
+def prove_masked(subject: Subject) -> Findings:
     for name, why in NEEDED.items():
         for folder in FOLDERS:
             path = f"{folder}/{name}"
@@ -206,7 +206,7 @@ def place_of(startup: systemd.Startup, unit: str) -> str:
     return found.paths[0] if found and found.paths else f"/etc/systemd/system/{unit}"
 
 
-def prove_words(subject: Subject) -> Iterator[Finding]:
+def prove_words(subject: Subject) -> Findings:
     remove = "remove that parameter (cmdline:)"
     for word in subject.words:
         value = word.value
@@ -219,7 +219,7 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
             yield SAY.fault(what, word.evidence, hint=remove)
 
 
-def prove_ports(subject: Subject) -> Iterator[Finding]:
+def prove_ports(subject: Subject) -> Findings:
     for unit, kind, line in engine_lines(subject):
         port = line.value(kind.model.settings, "port")
         if port is None or not port.value.isdecimal():
@@ -230,7 +230,7 @@ def prove_ports(subject: Subject) -> Iterator[Finding]:
             yield SAY.fault(what, where, hint=hint)
 
 
-def prove_listeners(subject: Subject) -> Iterator[Finding]:
+def prove_listeners(subject: Subject) -> Findings:
     """Faults of a site's services whose command lines open a port that no overlay declares.
 
     The port of an engine is for the question `services`; the boot test sees what is open.
