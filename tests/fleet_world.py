@@ -254,8 +254,10 @@ def make_image(profile: str, version: str) -> Image:
         ImagePackage(name, text, "amd64", "p", source, "base", 1_400_000)
         for name, text, source in versions
     )
-    finding = Finding(Question.KERNEL, Level.FACT, "every module is built for 6.12.57+deb13-amd64")
-    warning = Finding(Question.SECRETS, Level.WARNING, "a password hash is in /etc/shadow")
+    finding = Finding(
+        Level.FACT, "every module is built for 6.12.57+deb13-amd64", question=Question.KERNEL
+    )
+    warning = Finding(Level.WARNING, "a password hash is in /etc/shadow", question=Question.SECRETS)
     proof = Proof(
         f"{profile}@{version}",
         (Answer(Question.KERNEL, (finding,)), Answer(Question.SECRETS, (warning,) * newer)),

@@ -68,13 +68,31 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was established.  A fault has a hint: what to change."""
+    """One thing that was established.  A fault has a hint: what to change.
 
-    question: Question
+    `question` is that of its answer, None before there is one.
+    """
+
     level: Level
     what: str
     evidence: tuple[Evidence, ...] = ()
     hint: str = ""
+    question: Question | None = None
+
+
+def fault(what: str, *evidence: Evidence, hint: str) -> Finding:
+    """A problem that keeps the accelerator from working, and what to change."""
+    return Finding(Level.FAULT, what, evidence, hint)
+
+
+def warning(what: str, *evidence: Evidence, hint: str) -> Finding:
+    """A problem with which the accelerator works worse than expected."""
+    return Finding(Level.WARNING, what, evidence, hint)
+
+
+def fact(what: str, *evidence: Evidence) -> Finding:
+    """A condition that holds, or that a person should know."""
+    return Finding(Level.FACT, what, evidence)
 
 
 # What a rule of the proof gives, one after the other.
@@ -121,8 +139,7 @@ def check_proved(proof: Proof) -> None:
     """Raise WorkError with every fault of the proof."""
     if proof.faults:
         raise WorkError.of(
-            Fault(f"{proof.image}: {fault.question}", fault.what, fault.hint)
-            for fault in proof.faults
+            Fault(f"{proof.image}: {each.question}", each.what, each.hint) for each in proof.faults
         )
 
 

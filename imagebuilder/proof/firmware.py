@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 import zstandard
 
 from imagebuilder.families.protocol import Family
-from imagebuilder.image.proof import Evidence, Finding, Findings, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, fact, fault, warning
 from imagebuilder.limited import unpack_xz, unpack_zst
 from imagebuilder.proof.kernel.prove import Drivers, drivers_of
 from imagebuilder.proof.reading.modules import Module
-from imagebuilder.proof.say import Say, some
+from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.hardware import chip_of
@@ -29,7 +29,6 @@ from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
 from imagebuilder.ui import format_count
 
-SAY = Say(Question.FIRMWARE)
 FOLDER = "/usr/lib/firmware"
 # The kernel prefers a plain file to a compressed one; it needs these options for the latter.
 PACKED = {".zst": "CONFIG_FW_LOADER_COMPRESS_ZSTD", ".xz": "CONFIG_FW_LOADER_COMPRESS_XZ"}
@@ -140,10 +139,10 @@ def prove_firmware(subject: Subject) -> Findings:
 def unknown(device: Hardware) -> Finding:
     hint = "describe it in hardware/NAME.yaml of the project, so that its firmware is checked"
     if device.assumption:
-        return SAY.warning(f"assumed, not proved: {device.assumption}", hint=hint)
+        return warning(f"assumed, not proved: {device.assumption}", hint=hint)
     what = f"it is not known which firmware {device.pci} ({device.name}) needs"
     hint += "; or give the reason why it will work in the recipe: `assume:`"
-    return SAY.fault(what, hint=hint)
+    return fault(what, hint=hint)
 
 
 def prove_chip(
@@ -157,7 +156,7 @@ def prove_chip(
     wanted = wanted_by(chip, modules, files)
     if wanted.unlisted:
         parts = "" if not wanted.names else f" that matches {some(wanted.unlisted)}"
-        yield SAY.fault(
+        yield fault(
             f"{name} lists no firmware{parts} for {whose}: this driver is older than the chip",
             *(Evidence(m.path, ".modinfo", "firmware", "none of its chip's") for m in listing),
             hint=f"use a newer kernel or driver that lists {some(wanted.unlisted)}, or correct "
@@ -172,38 +171,38 @@ def prove_chip(
         names = [*absent, *wanted.unmet]
         what = f"{name} may request {some(names)} on {whose}, but that file is not in the image"
         evidence = [evidence_of(n, wanted.names.get(n, "")) for n in names]
-        yield SAY.fault(what, *evidence, hint=where_from(subject.family, chip, files))
+        yield fault(what, *evidence, hint=where_from(subject.family, chip, files))
     for wants, other in substituted.items():
         if wants.endswith(tuple(chip.stand_ins)):
             what = f"{name} requests {wants} on {whose}, but accepts the older {other}"
             hint = f"use a newer {subject.family.package_with(f'{FOLDER}/{wants}')}"
-            yield SAY.warning(what, evidence_of(wants, wanted.names[wants]), hint=hint)
+            yield warning(what, evidence_of(wants, wanted.names[wants]), hint=hint)
     found = [path for n in wanted.names if (path := files.find(n))]
     yield from prove_content(found, files)
     shadowing = [path for path in found if files.shadows(path) and path not in subject.shipped]
     if shadowing:
         what = f"{some(shadowing)} overrides the package's file, but belongs to no package"
         hint = "remove it, or install it with a package"
-        yield SAY.fault(what, *(Evidence(path) for path in shadowing), hint=hint)
+        yield fault(what, *(Evidence(path) for path in shadowing), hint=hint)
     if unpackable := files.unreadable(found):
         where, path = unpackable
         what = f"the kernel cannot unpack {path}"
         hint = "use a kernel that supports its compression, or install uncompressed firmware"
-        yield SAY.fault(what, where, hint=hint)
+        yield fault(what, where, hint=hint)
     elif found and not absent and not wanted.unmet:
         what = f"all firmware that {name} may request on {whose} is present: "
         what += format_count(len(found), "file")
-        yield SAY.fact(what, *(Evidence(path) for path in found))
+        yield fact(what, *(Evidence(path) for path in found))
         for file, why in optional.items():
             what = f"{file} is not in the image, but {whose} works without it: {why}"
-            yield SAY.fact(what, evidence_of(file, wanted.names[file]))
+            yield fact(what, evidence_of(file, wanted.names[file]))
 
 
 def prove_content(paths: Sequence[str], files: FirmwareFiles) -> Findings:
     for path in paths:
         if why := unusable(files.root, path):
             hint = "reinstall its package, and do not change the file afterwards"
-            yield SAY.fault(f"{path} {why}", Evidence(path), hint=hint)
+            yield fault(f"{path} {why}", Evidence(path), hint=hint)
 
 
 def unusable(root: Root, path: str) -> str:
@@ -287,8 +286,8 @@ def prove_globs(globs: Sequence[str], files: FirmwareFiles) -> Findings:
         if found:
             paths = [path for name in found if (path := files.find(name))]
             what = f"{glob} is present: {format_count(len(found), 'file')}"
-            yield SAY.fact(what, *(Evidence(path) for path in paths))
+            yield fact(what, *(Evidence(path) for path in paths))
         else:
             hint = "install the package that has it, or prune less of it"
             what = f"no firmware matches {glob}"
-            yield SAY.fault(what, Evidence(f"{FOLDER}/{glob}"), hint=hint)
+            yield fault(what, Evidence(f"{FOLDER}/{glob}"), hint=hint)

@@ -14,7 +14,7 @@ from threading import Lock
 from time import monotonic
 
 from imagebuilder.families.shipped import ShippedFile
-from imagebuilder.image.proof import Answer, Evidence, Finding, Proof, Question
+from imagebuilder.image.proof import Answer, Evidence, Finding, Proof, Question, fault
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed, ExcessError, Wrapper, check_tools, run
 from imagebuilder.proof.access.prove import prove_access
@@ -28,7 +28,7 @@ from imagebuilder.proof.privileges.prove import prove_privileges
 from imagebuilder.proof.provenance.prove import prove_provenance
 from imagebuilder.proof.python.prove import prove_python
 from imagebuilder.proof.reading.provenance import Entries, Provenance
-from imagebuilder.proof.say import CUT_OFF, REFUSED, Say
+from imagebuilder.proof.say import CUT_OFF, REFUSED
 from imagebuilder.proof.secrets.prove import prove_secrets
 from imagebuilder.proof.services.prove import prove_services
 from imagebuilder.proof.subject import RootReader, RunInImage, Subject
@@ -93,17 +93,18 @@ def answer_question(
     subject: Subject, question: Question, find: Callable[[Subject], Iterable[Finding]]
 ) -> Answer:
     start = monotonic()
-    findings = tuple(map(shown, islice(find(subject), MOST_FINDINGS)))
+    findings = tuple(shown(each, question) for each in islice(find(subject), MOST_FINDINGS))
     if len(findings) == MOST_FINDINGS:
         what = f"there are {MOST_FINDINGS} findings or more; only these are shown"
-        findings += (Say(question).fault(what, hint="correct these first"),)
+        findings += (replace(fault(what, hint="correct these first"), question=question),)
     return Answer(question, findings, round(monotonic() - start, 2))
 
 
-def shown(finding: Finding) -> Finding:
+def shown(finding: Finding, question: Question) -> Finding:
     """The finding in printable lines, with secrets hidden: files may contain anything."""
     return replace(
         finding,
+        question=question,
         what=line_of(hidden(finding.what)),
         hint=line_of(finding.hint),
         evidence=tuple(

@@ -1,38 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short constructors for the findings of one question; and programs of the image that were asked,
-and gave no answer: that is no good answer.
+"""Names in a text; and programs of the image that were asked, and gave no answer: that is no good
+answer.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding, Findings, Level, Question
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.phrases import list_first
 from imagebuilder.process import Completed
 
 MOST_NAMES = 3
 REFUSED = 126  # as sh(1) has it for what cannot be executed
 CUT_OFF = -signal.SIGPIPE  # nobody read the rest of what it printed; stderr says why
-
-
-@dataclass(frozen=True)
-class Say:
-    question: Question
-
-    def fault(self, what: str, *evidence: Evidence, hint: str) -> Finding:
-        """A problem that keeps the accelerator from working, and what to change."""
-        return Finding(self.question, Level.FAULT, what, evidence, hint)
-
-    def warning(self, what: str, *evidence: Evidence, hint: str) -> Finding:
-        """A problem with which the accelerator works worse than expected."""
-        return Finding(self.question, Level.WARNING, what, evidence, hint)
-
-    def fact(self, what: str, *evidence: Evidence) -> Finding:
-        """A condition that holds, or that a person should know."""
-        return Finding(self.question, Level.FACT, what, evidence)
 
 
 def some(names: Iterable[str]) -> str:
@@ -51,12 +33,12 @@ def why_unanswered(done: Completed) -> str:
     return f"killed by signal {-done.status}" if done.status < 0 else ""
 
 
-def prove_answered(say: Say, done: Completed, what: str, where: Evidence) -> Findings:
+def prove_answered(done: Completed, what: str, where: Evidence) -> Findings:
     """A finding if a program did not run to its end: `what` is not known then.
 
     Only a fault if the program cannot even start: a slow host may be why one does not end.
     """
     if why := why_unanswered(done):
-        tell = say.fault if done.status == REFUSED else say.warning
+        tell = fault if done.status == REFUSED else warning
         hint = "run the same command in the image (imagebuilder shell) to see why"
         yield tell(f"could not be examined: {what} ({why})", where, hint=hint)

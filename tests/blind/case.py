@@ -121,7 +121,9 @@ def checks_of(site: Site) -> list[Finding]:
     with TemporaryDirectory(dir=site.tree.path) as work:
         found = catch_static(site, Path(work))
     where = tuple(map(Evidence, found.checks))
-    return [] if found.nothing else [Finding(Question.SYSTEM, Level.FAULT, found.said, where)]
+    return (
+        [] if found.nothing else [Finding(Level.FAULT, found.said, where, question=Question.SYSTEM)]
+    )
 
 
 def said(finding: Finding) -> str:

@@ -60,7 +60,7 @@ def test_what_a_good_root_says_does_not_depend_on_the_case(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first case that could not be planted made everything of that root count as found."""
-    always = Finding(Question.SYSTEM, Level.FAULT, "as ever")
+    always = Finding(Level.FAULT, "as ever", question=Question.SYSTEM)
     monkeypatch.setattr(test_blind, "find_all", lambda *_, **__: [always])
     known: test_blind.Known = {}
     look(CASE, ground, OTHER, known, lambda *_: None)

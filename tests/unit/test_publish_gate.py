@@ -62,8 +62,8 @@ def tree(tmp_path: Path) -> Tree:
 
 UNPROVED = Proof(
     "rx@1", (Answer(Question.CODE, (
-        Finding(Question.CODE, Level.FACT, "six targets"),
-        Finding(Question.CODE, Level.FAULT, "no code for gfx1151"),
+        Finding(Level.FACT, "six targets", question=Question.CODE),
+        Finding(Level.FAULT, "no code for gfx1151", question=Question.CODE),
     )),),
 )  # fmt: skip
 

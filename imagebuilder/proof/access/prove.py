@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from imagebuilder.image.proof import Evidence, Finding, Findings, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, fact, fault, warning
 from imagebuilder.proof.access.services import prove_others, prove_services
 from imagebuilder.proof.reading.accounts import Accounts, limits_of, read_limits
 from imagebuilder.proof.reading.modules import plain
@@ -21,12 +21,11 @@ from imagebuilder.proof.reading.mounts import read_tmpfiles
 from imagebuilder.proof.reading.nodes import FAMILIES, NVIDIA, find_family
 from imagebuilder.proof.reading.udev import DeviceAccess, at_boot, facts_of, node_of, read_rules
 from imagebuilder.proof.reading.units import FOLDERS, find_unit
-from imagebuilder.proof.say import Say, prove_answered, some
+from imagebuilder.proof.say import prove_answered, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import Device
 from imagebuilder.root import Root
 
-SAY = Say(Question.ACCESS)
 MODPROBE = "/usr/bin/nvidia-modprobe"
 SETUID = 0o4000
 OPENING_RULE = 'ship a udev rule with MODE="0666"'
@@ -91,16 +90,16 @@ def prove_device(subject: Subject, device: Device) -> Findings:
     if device.group and device.group not in accounts.groups:
         what = f"the group {device.group}, which must own {device.path}, does not exist"
         hint = f"declare it (overlay key groups:), or install udev, which creates {device.group}"
-        yield SAY.fault(what, Evidence("/etc/group"), hint=hint)
+        yield fault(what, Evidence("/etc/group"), hint=hint)
         return
     later = at_boot(subject, device.path)
     if later and not later.for_all and not keeps(later, device, accounts):
         what = f"tmpfiles.d gives {device.path} {later.text}"
         hint = "remove that line: udev gives the node its group and mode"
-        yield SAY.fault(what, Evidence(later.path), hint=hint)
+        yield fault(what, Evidence(later.path), hint=hint)
         return
     if node.for_all:
-        yield SAY.fact(f"everybody may use {device.path}", by)
+        yield fact(f"everybody may use {device.path}", by)
         return
     if not device.group:
         what = f"{device.path} must be usable by everybody, but has {node.text}"
@@ -110,17 +109,17 @@ def prove_device(subject: Subject, device: Device) -> Findings:
         hint += "devices:` of the overlay that declares it, and add its accounts to that group, or "
         is_nvidia = device.path.startswith(NVIDIA)
         hint += f"remove NVreg_DeviceFile* from {node.path}" if is_nvidia else OPENING_RULE
-        yield SAY.fault(what, by, hint=hint)
+        yield fault(what, by, hint=hint)
         return
     if accounts.group(node.group) == device.group and node.for_group:
-        yield SAY.fact(f"{device.path} belongs to {device.group}, mode {node.mode:04o}", by)
+        yield fact(f"{device.path} belongs to {device.group}, mode {node.mode:04o}", by)
         return
     known = node.path or find_family(device.path)
     what = f"no udev rule of the image gives {device.path} to {device.group}"
     what += f": it has {node.text}" if node.path else ""
     hint = "install udev with its rules, or ship a rule such as "
     hint += f'SUBSYSTEM=="...", GROUP="{device.group}", MODE="0660" in /usr/lib/udev/rules.d'
-    yield SAY.fault(what, by, hint=hint) if known else SAY.warning(what, by, hint=hint)
+    yield fault(what, by, hint=hint) if known else warning(what, by, hint=hint)
 
 
 def keeps(later: DeviceAccess, device: Device, accounts: Accounts) -> bool:
@@ -136,15 +135,15 @@ def prove_rules(subject: Subject) -> Findings:
         if rule.takes_device and rule.holds(known):
             what = f"a udev rule takes the card from its driver: {rule.takes_device}"
             hint = "remove the rule, or make it match another device"
-            yield SAY.fault(what, Evidence(rule.path), hint=hint)
+            yield fault(what, Evidence(rule.path), hint=hint)
     if subject.root.is_file(UDEVADM):
         done = subject.run([UDEVADM, "verify", "--no-summary", "--no-style"])
         unread = "whether udev accepts its rules"
-        yield from prove_answered(SAY, done, unread, Evidence(UDEVADM, said="udevadm verify"))
+        yield from prove_answered(done, unread, Evidence(UDEVADM, said="udevadm verify"))
         for path, what in REFUSED.findall(done.stdout + done.stderr):
             hint = "correct it; udevadm verify in the image shows the error"
             is_accepted = "deprecated" in what
-            say, does = (SAY.warning, "warns of") if is_accepted else (SAY.fault, "rejects")
+            say, does = (warning, "warns of") if is_accepted else (fault, "rejects")
             yield say(f"udev {does} a line of {path}: {what}", Evidence(path), hint=hint)
 
 
@@ -159,7 +158,7 @@ def prove_node_creation(subject: Subject) -> Finding:
             for line in root.text(path).splitlines():
                 if makes_nodes(root, line):
                     what = "NVIDIA's device nodes are created at boot"
-                    return SAY.fact(what, Evidence(path, said=line.strip()))
+                    return fact(what, Evidence(path, said=line.strip()))
     host = root.host(MODPROBE)
     if host is not None and host.stat().st_mode & SETUID:
         where = Evidence(MODPROBE, said="set-user-ID root")
@@ -169,14 +168,14 @@ def prove_node_creation(subject: Subject) -> Finding:
             what = f"nothing creates NVIDIA's device nodes before {some(confined)}, which cannot "
             what += "create them"
             hint = "ship a udev rule or unit that runs nvidia-modprobe at boot: set-user-ID has no "
-            return SAY.warning(what, where, hint=f"{hint}effect with NoNewPrivileges=yes")
+            return warning(what, where, hint=f"{hint}effect with NoNewPrivileges=yes")
         what = "the first program that uses NVIDIA's driver creates its device nodes"
-        return SAY.fact(what, where)
+        return fact(what, where)
     state = "is not set-user-ID" if host is not None else "is missing"
     what = "nothing creates NVIDIA's device nodes: no unit or udev rule does, and nvidia-modprobe "
     what += state
     hint = "install nvidia-modprobe, or ship a udev rule or unit that runs it at boot"
-    return SAY.fault(what, Evidence(MODPROBE), hint=hint)
+    return fault(what, Evidence(MODPROBE), hint=hint)
 
 
 def makes_nodes(root: Root, line: str) -> bool:
@@ -198,7 +197,7 @@ def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Find
     if user not in accounts.users:
         what = f"the account {user}, which must use the accelerator, does not exist"
         hint = "declare it (overlay key users:), or remove it from the overlay's proof:"
-        yield SAY.fault(what, Evidence("/etc/passwd"), hint=hint)
+        yield fault(what, Evidence("/etc/passwd"), hint=hint)
         return
     groups = dict.fromkeys(device.group for device in devices if device.group)
     lacking = [group for group in groups if group not in accounts.groups_of(user)]
@@ -207,10 +206,10 @@ def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Find
     if lacking:
         what = f"{user} is not in {some(lacking)}, whose devices it must use"
         hint = f"add {some(lacking)} to the groups of {user} (overlay key users: groups:)"
-        yield SAY.fault(what, Evidence("/etc/group", symbol=lacking[0]), hint=hint)
+        yield fault(what, Evidence("/etc/group", symbol=lacking[0]), hint=hint)
     elif groups:
         where = (Evidence("/etc/group", symbol=group, said=user) for group in groups)
-        yield SAY.fact(f"{user} is in {some(groups)}", *where)
+        yield fact(f"{user} is in {some(groups)}", *where)
 
 
 def prove_limits(subject: Subject) -> Findings:
@@ -224,11 +223,11 @@ def prove_limits(subject: Subject) -> Findings:
             for limit in dict.fromkeys(found.values())
         ]
         if not bad:
-            yield SAY.fact(f"{user} may lock memory without limit", *where)
+            yield fact(f"{user} may lock memory without limit", *where)
         elif user != "root" and user in subject.accounts.users:
             what = f"{user} may not lock memory without limit ({' and '.join(bad)} limit)"
             hint = f"ship /etc/security/limits.d/NAME.conf with: {user} - memlock unlimited"
-            yield SAY.fault(what, *(where or [Evidence("/etc/security/limits.d")]), hint=hint)
+            yield fault(what, *(where or [Evidence("/etc/security/limits.d")]), hint=hint)
 
 
 @dataclass(frozen=True)
@@ -271,12 +270,12 @@ def prove_writes(subject: Subject) -> Findings:
         if found and plain(found["driver"]) in drivers:
             what = f"{write.where.path} unbinds a device from {found['driver']} at every boot"
             hint = "remove that line, or name a device that this image is not for"
-            yield SAY.fault(what, write.where, hint=hint)
+            yield fault(what, write.where, hint=hint)
         for row in SLOW:
             name = posixpath.basename(write.path)
             if re.fullmatch(row.attribute, name) and re.fullmatch(row.value, write.value):
                 what = f"{write.where.path} sets {name} to {write.value}: {row.why}"
-                yield SAY.warning(what, write.where, hint="remove that line")
+                yield warning(what, write.where, hint="remove that line")
 
 
 def writes_of_tmpfiles(subject: Subject) -> Iterator[SysfsWrite]:

@@ -8,19 +8,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from imagebuilder.elf import read_needs
-from imagebuilder.image.proof import Evidence, Finding, Findings, Level, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, Level, fact, fault
 from imagebuilder.proof.reading import units
 from imagebuilder.proof.reading.commands import named_users
 from imagebuilder.proof.reading.nodes import FAMILIES, NPU, NVIDIA, find_family, opened_by
 from imagebuilder.proof.reading.scripts import PYTHON, SiteService, cannot_run, site_services
 from imagebuilder.proof.reading.texts import unquoted
 from imagebuilder.proof.reading.udev import node_of
-from imagebuilder.proof.say import Say, some
+from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import Device, Service
 from imagebuilder.root import Root
 
-SAY = Say(Question.ACCESS)
 # The nodes that a glob for all of NVIDIA's stands for.
 ALL_NVIDIA = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm")
 CARD = tuple(family.begin for family in FAMILIES if family.backends)
@@ -64,18 +63,16 @@ def missing(root: Root, service: Service) -> Finding:
     if path:
         what = f"{service.unit} is masked or a broken link"
         hint = "unmask it (overlay key units:), or remove the service from the overlay's proof:"
-        return SAY.fault(what, Evidence(path), hint=hint)
+        return fault(what, Evidence(path), hint=hint)
     what = f"{service.unit}, which must use the accelerator, does not exist"
     hint = "install the package that has it, or ship it in the overlay's files/etc/systemd/system"
-    return SAY.fault(what, Evidence(units.FOLDERS[0]), hint=hint)
+    return fault(what, Evidence(units.FOLDERS[0]), hint=hint)
 
 
 def prove_programs(root: Root, unit: units.Unit) -> Findings:
     if not unit.every("ExecStart"):
         what = f"{unit.name} starts nothing: it has no ExecStart="
-        yield SAY.fault(
-            what, *files(unit), hint="set ExecStart=, or remove the drop-in that clears it"
-        )
+        yield fault(what, *files(unit), hint="set ExecStart=, or remove the drop-in that clears it")
     for program in unit.programs:
         # Specifiers and variables are known only when it runs.
         if "%" in program or "$" in program:
@@ -83,7 +80,7 @@ def prove_programs(root: Root, unit: units.Unit) -> Findings:
         if why := cannot_run(root, program):
             what = f"{unit.name} starts {program}, {why}"
             hint = "install the package that has it, or set mode 0755 for the overlay's file"
-            yield SAY.fault(what, *files(unit), Evidence(program), hint=hint)
+            yield fault(what, *files(unit), Evidence(program), hint=hint)
 
 
 def prove_arguments(service: Service, unit: units.Unit) -> Findings:
@@ -92,7 +89,7 @@ def prove_arguments(service: Service, unit: units.Unit) -> Findings:
             if refused.argument in line.split():
                 what = f"{unit.name} has {refused.argument}: {refused.because}"
                 where = [Evidence(path, "Service", said=line) for path in unit.paths[-1:]]
-                yield SAY.fault(what, *where, hint=f"set ExecStart= without {refused.argument}")
+                yield fault(what, *where, hint=f"set ExecStart= without {refused.argument}")
 
 
 def prove_user_option(subject: Subject, unit: units.Unit) -> Findings:
@@ -106,7 +103,7 @@ def prove_user_option(subject: Subject, unit: units.Unit) -> Findings:
             what = f"{unit.name} does not start: its --user {user} does not exist in the image"
             hint = "declare the account (overlay key users:), or remove that option"
             where = [Evidence(path, "Service", said=f"--user {user}") for path in unit.paths[-1:]]
-            yield SAY.fault(what, *where, hint=hint)
+            yield fault(what, *where, hint=hint)
 
 
 def prove_memlock(root: Root, service: Service, unit: units.Unit) -> Findings:
@@ -116,11 +113,11 @@ def prove_memlock(root: Root, service: Service, unit: units.Unit) -> Findings:
     if limit and all(part == "infinity" for part in limit.split(":")):
         said = f"LimitMEMLOCK={limit}"
         what = f"{unit.name} may lock memory without limit"
-        yield SAY.fact(what, *(Evidence(path, "Service", said=said) for path in unit.paths[-1:]))
+        yield fact(what, *(Evidence(path, "Service", said=said) for path in unit.paths[-1:]))
         return
     what = f"{unit.name} may lock at most {limit or '8 MiB (the default)'} of memory"
     hint = f"set LimitMEMLOCK=infinity in [Service] of {unit.name}, or in a drop-in"
-    yield SAY.fault(what, *files(unit), hint=hint)
+    yield fault(what, *files(unit), hint=hint)
 
 
 def prove_use(subject: Subject, unit: units.Unit, needed: Sequence[Device]) -> Findings:
@@ -130,12 +127,12 @@ def prove_use(subject: Subject, unit: units.Unit, needed: Sequence[Device]) -> F
     if not dynamic and "%" not in user and user not in accounts.users and not user.isdecimal():
         what = f"{unit.name} runs as {user}, an account that does not exist"
         hint = "declare the account (overlay key users:), or correct User="
-        yield SAY.fault(what, *files(unit), Evidence("/etc/passwd"), hint=hint)
+        yield fault(what, *files(unit), Evidence("/etc/passwd"), hint=hint)
         return
     if unit.true("PrivateDevices") and needed:
         what = f"{unit.name} has PrivateDevices=yes and cannot see {some(d.path for d in needed)}"
         hint = "set PrivateDevices=no, DevicePolicy=closed, and DeviceAllow= for the accelerator"
-        yield SAY.fault(what, *files(unit), hint=hint)
+        yield fault(what, *files(unit), hint=hint)
         return
     groups = accounts.groups_of_unit(unit, "" if dynamic else user)
     shut = [d for d in needed if not all(unit.allows(node) for node in nodes(d))]
@@ -145,17 +142,17 @@ def prove_use(subject: Subject, unit: units.Unit, needed: Sequence[Device]) -> F
         said = f"DeviceAllow={' '.join(unit.every('DeviceAllow'))}"
         hint = "add DeviceAllow= for that device, such as char-drm rw, char-kfd rw, char-nvidia* rw"
         where = [Evidence(path, "Service", said=said) for path in unit.paths[-1:]]
-        yield SAY.fault(what, *where, hint=hint)
+        yield fault(what, *where, hint=hint)
     if barred:
         lacking = dict.fromkeys(d.group for d in barred)
         what = f"{unit.name} runs as {user} without {some(lacking)}, which owns "
         what += f"{some(d.path for d in barred)}"
         hint = f"set SupplementaryGroups={' '.join(lacking)} in [Service], or add {user} to that "
         hint += "group"
-        yield SAY.fault(what, *files(unit), hint=hint)
+        yield fault(what, *files(unit), hint=hint)
     if needed and not shut and not barred:
         what = f"{unit.name} may use {some(d.path for d in needed)} as {user}"
-        yield SAY.fact(what, *files(unit))
+        yield fact(what, *files(unit))
 
 
 def files(unit: units.Unit) -> tuple[Evidence, ...]:

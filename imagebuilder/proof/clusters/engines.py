@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network, ip_network
 from typing import Any
 
-from imagebuilder.image.proof import Evidence, Findings
-from imagebuilder.proof.clusters import SAY
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.clusters.kubernetes import k3s_file, k3s_settings
 from imagebuilder.proof.reading import containers
 from imagebuilder.proof.reading.config import list_at, read_toml, value_at
@@ -96,14 +95,14 @@ def prove_storage(subject: Subject) -> Findings:
         where = (storage.where, *([mount.evidence] if mount else ()))
         if storage.may_copy:
             what = f"{storage.service.name} copies every layer of a container: {why}"
-            yield SAY.warning(what, *where, hint=HINT)
+            yield warning(what, *where, hint=HINT)
             continue
         what = f"{storage.service.name} cannot start containers: {why}"
         if storage.by_clients:
             what += ", unless its clients ask for another snapshotter (native)"
-            yield SAY.warning(what, *where, hint=HINT)
+            yield warning(what, *where, hint=HINT)
         else:
-            yield SAY.fault(what, *where, hint=HINT)
+            yield fault(what, *where, hint=HINT)
 
 
 def find_storage(subject: Subject) -> Iterator[ContainerStorage]:
@@ -186,7 +185,7 @@ def prove_bridges(subject: Subject) -> Findings:
                 hint += f'"default-address-pools" in {containers.DAEMON}'
                 if bridge.name != BRIDGE:
                     hint = "choose a network that the site does not use"
-                yield SAY.warning(what, each.evidence, bridge.evidence, hint=hint)
+                yield warning(what, each.evidence, bridge.evidence, hint=hint)
 
 
 def find_bridges(subject: Subject) -> Iterator[Bridge]:
@@ -290,7 +289,7 @@ def prove_complete(run: containers.ContainerRun, paths: Sequence[str]) -> Findin
         what = f"{run.who} gives its container {has[0]}, but not {lacking[0]}: ROCm needs both, "
         what += f"and {run.image or 'its image'} finds no card"
         hint = f"add --device {lacking[0]} (AddDevice={lacking[0]} in a Quadlet file)"
-        yield SAY.warning(what, run.evidence, hint=hint)
+        yield warning(what, run.evidence, hint=hint)
 
 
 def prove_groups(
@@ -315,7 +314,7 @@ def prove_groups(
         if keeps:
             what += f": {runtime} ignores {KEEP}"
             hint = "use the runtime crun: --runtime crun"
-        yield SAY.warning(what, run.evidence, hint=hint)
+        yield warning(what, run.evidence, hint=hint)
 
 
 def is_shut(subject: Subject, run: containers.ContainerRun, path: str) -> bool:

@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from imagebuilder.image.proof import Evidence, Finding, Findings
-from imagebuilder.proof.clusters import SAY
+from imagebuilder.image.proof import Evidence, Finding, Findings, fault, warning
 from imagebuilder.proof.reading import containers
 from imagebuilder.proof.reading.config import SettingsFile, read_toml, read_yaml, value_at
 from imagebuilder.proof.reading.mounts import FSTAB, find_mounts, mount_of
@@ -60,7 +59,7 @@ def prove_kubernetes(subject: Subject) -> Findings:
 
 def unread(service: SiteService, read: SettingsFile) -> Finding:
     """A finding about settings that cannot be read, and that the program may refuse as well."""
-    say, happens = (SAY.fault, "does") if read.refused else (SAY.warning, "may")
+    say, happens = (fault, "does") if read.refused else (warning, "may")
     what = f"{service.name} {happens} not start: {read.path} {read.problem}"
     return say(what, read.evidence, hint="correct the file; its settings were not checked")
 
@@ -76,7 +75,7 @@ def prove_swap(
         what = f"{kubelet.name} exits when it starts: the node swaps, and failSwapOn is true"
         hint = "set failSwapOn: false and memorySwap: in its configuration, or turn swap off"
         where = Evidence(path, symbol="failSwapOn") if settings else kubelet.evidence
-        yield SAY.fault(what, where, swap, hint=hint)
+        yield fault(what, where, swap, hint=hint)
 
 
 def find_swap(subject: Subject) -> Evidence | None:
@@ -118,9 +117,7 @@ def prove_cgroups(
         what += "fail, or their limits are not enforced"
         where = Evidence(path, symbol="cgroupDriver")
         hint = "set cgroupDriver: systemd, and SystemdCgroup = true in the options of runc"
-        yield SAY.fault(
-            what, where, Evidence(containers.CONTAINERD, symbol="SystemdCgroup"), hint=hint
-        )
+        yield fault(what, where, Evidence(containers.CONTAINERD, symbol="SystemdCgroup"), hint=hint)
 
 
 def uses_systemd(told: Mapping[str, Any], plugin: str) -> bool:
@@ -151,7 +148,7 @@ def prove_resolver(
         what += f"{chosen} names {servers[0] if servers and not is_stub else '127.0.0.53'}, which "
         what += "is the pod itself in a pod, and CoreDNS forwards to itself"
         where = Evidence(path or "/", symbol="resolvConf", said=said)
-        yield SAY.warning(what, where, hint=f"set resolvConf: {UPSTREAM}")
+        yield warning(what, where, hint=f"set resolvConf: {UPSTREAM}")
 
 
 def prove_password(subject: Subject, agent: SiteService) -> Findings:
@@ -163,7 +160,7 @@ def prove_password(subject: Subject, agent: SiteService) -> Findings:
     what = f'the server refuses {agent.name} after a reboot ("Node password rejected"): what the '
     what += f"agent writes to {PASSWORD_FOLDER} is lost with the node's memory"
     hint = f"set with-node-id: true in {K3S}, or mount a disk at {PASSWORD_FOLDER}"
-    yield SAY.fault(what, agent.evidence, hint=hint)
+    yield fault(what, agent.evidence, hint=hint)
 
 
 def k3s_settings(service: SiteService) -> Mapping[str, Any]:
@@ -205,7 +202,7 @@ def prove_networks(root: Root, kubelet: SiteService, settings: Mapping[str, Any]
         what += "other"
         where = (Evidence(first.path, said=first.plugin), Evidence(other.path, said=other.plugin))
         hint = f"remove {names[0]}, or give it a name that sorts after {names[1]}"
-        yield SAY.warning(what, *where, hint=hint)
+        yield warning(what, *where, hint=hint)
 
 
 def folder_of_containerd(root: Root) -> str:
@@ -259,4 +256,4 @@ def prove_forwarding(subject: Subject) -> Findings:
         what += f"its network plugin does, {effect}"
         what += f" ({on[-1].path} sets 1, but is read before)" if on else ""
         hint = "remove that line, or set 1 in a file that sorts after it"
-        yield SAY.warning(what, one.where, *(line.evidence for line in on[-1:]), hint=hint)
+        yield warning(what, one.where, *(line.evidence for line in on[-1:]), hint=hint)

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Findings
-from imagebuilder.proof.clusters import SAY
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.clusters.slurm import read_slurm
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.config import read_yaml
@@ -65,7 +64,7 @@ def prove_needed(subject: Subject) -> Findings:
         if not any(True for _ in services_of(subject, program)):
             what = f"{service.name} needs {program} on its node, but no unit starts it"
             hint = f"install it and enable its unit, or configure {service.program} not to use it"
-            yield SAY.warning(what, where, hint=hint)
+            yield warning(what, where, hint=hint)
 
 
 def needs(subject: Subject) -> Iterator[tuple[SiteService, str, Evidence]]:
@@ -94,7 +93,7 @@ def prove_clocks(subject: Subject) -> Findings:
         one, other = list(found.values())[:2]
         what = f"{one.name} and {other.name} both set the clock: it jumps between the times of both"
         where = (Evidence(service.unit.paths[0]) for service in (one, other) if service.unit.paths)
-        yield SAY.warning(what, *where, hint=f"mask {one.name}")
+        yield warning(what, *where, hint=f"mask {one.name}")
 
 
 def prove_managers(subject: Subject) -> Findings:
@@ -106,7 +105,7 @@ def prove_managers(subject: Subject) -> Findings:
             what += "from: two DHCP clients change its address"
             hint = "let one of them manage it: unmanaged-devices=type:ethernet in [keyfile] of "
             hint += f"{MANAGED[0]}"
-            yield SAY.warning(what, service.evidence, hint=hint)
+            yield warning(what, service.evidence, hint=hint)
 
 
 def prove_namespaces(subject: Subject) -> Findings:
@@ -121,7 +120,7 @@ def prove_namespaces(subject: Subject) -> Findings:
             )
             if is_there and not subject.root.lies(SETUID.format(program)):
                 what = f"{program} cannot start containers: {name}=0 forbids user namespaces"
-                yield SAY.warning(what, one.where, hint="remove that line")
+                yield warning(what, one.where, hint="remove that line")
 
 
 def prove_fabric(subject: Subject) -> Findings:
@@ -130,7 +129,7 @@ def prove_fabric(subject: Subject) -> Findings:
         texts = map(subject.root.text, service.unit.paths)
         if cards and not any(map(FABRIC.search, cards)) and not any(map(CONDITION.search, texts)):
             what = f"{service.name} fails at every boot: {cards[0]} has no NVSwitch to manage"
-            yield SAY.warning(what, service.evidence, hint="disable it, or add a Condition to it")
+            yield warning(what, service.evidence, hint="disable it, or add a Condition to it")
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ def prove_shares(subject: Subject) -> Findings:
             what += "start last find too little, and fail"
             hint = "let the shares add up to less than 1, or give each service a card of its own "
             hint += f"({CARD_SELECTORS[0]}=)"
-            yield SAY.warning(what, *(each.evidence for each in together[:4]), hint=hint)
+            yield warning(what, *(each.evidence for each in together[:4]), hint=hint)
 
 
 def excludes(share: CardShare, others: dict[str, CardShare]) -> bool:
@@ -241,7 +240,7 @@ def prove_detached(subject: Subject) -> Findings:
         if row:
             what = f"{service.name} stops as soon as it has started: {row.program} goes to the "
             what += "background, and systemd kills the processes that are left"
-            yield SAY.fault(what, service.evidence, hint=row.hint)
+            yield fault(what, service.evidence, hint=row.hint)
 
 
 def detaches(row: Detaching, service: SiteService) -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from imagebuilder.image.proof import Evidence, Findings
-from imagebuilder.proof.clusters import SAY
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.reading import environment
 from imagebuilder.proof.reading.scripts import SiteService, site_services
 from imagebuilder.proof.reading.systemd import SERVER_FAMILIES, address_families, said_in
@@ -100,7 +99,7 @@ def prove_names(
         what = f"{service.name} looks for {host} on its own node: {HOSTS} maps that name to the "
         what += "loopback address on every node"
         hint = f"map {host} to an address that the other nodes reach, or leave it to DNS"
-        yield SAY.fault(what, where, Evidence(HOSTS, said=names[host]), hint=hint)
+        yield fault(what, where, Evidence(HOSTS, said=names[host]), hint=hint)
 
 
 def prove_loopback(service: SiteService) -> Findings:
@@ -110,7 +109,7 @@ def prove_loopback(service: SiteService) -> Findings:
         ):
             what = f"{name}={variable.value} keeps {service.name} from the other nodes: it only "
             what += "uses the loopback interface"
-            yield SAY.fault(what, variable.evidence(name), hint=environment.REMOVE)
+            yield fault(what, variable.evidence(name), hint=environment.REMOVE)
 
 
 def prove_excluded(service: SiteService) -> Findings:
@@ -123,11 +122,11 @@ def prove_excluded(service: SiteService) -> Findings:
     for name, variable in service.environment.items():
         if environment.uses_loopback(name, variable.value):
             what = f"{name}={variable.value} of {service.name} {environment.USES_LOOPBACK}"
-            yield SAY.warning(what, variable.evidence(name), hint=environment.ADD_LOOPBACK)
+            yield warning(what, variable.evidence(name), hint=environment.ADD_LOOPBACK)
     for name, value in parameters_of(service):
         if environment.uses_loopback(name, value):
             what = f"{name} {value} of {service.name} {environment.USES_LOOPBACK}"
-            yield SAY.warning(what, service.evidence, hint=environment.ADD_LOOPBACK)
+            yield warning(what, service.evidence, hint=environment.ADD_LOOPBACK)
 
 
 def prove_netlink(root: Root, service: SiteService) -> Findings:
@@ -138,7 +137,7 @@ def prove_netlink(root: Root, service: SiteService) -> Findings:
     what = f"{service.name} cannot find its NICs, or other nodes: RestrictAddressFamilies= leaves "
     what += f"{NETLINK} out"
     where = said_in(root, service.unit, "RestrictAddressFamilies")
-    yield SAY.fault(what, where, hint=f"add {NETLINK} to that line")
+    yield fault(what, where, hint=f"add {NETLINK} to that line")
 
 
 def prove_cards(service: SiteService) -> Findings:
@@ -147,7 +146,7 @@ def prove_cards(service: SiteService) -> Findings:
     if told.isdecimal() and whole(told) > 1:
         what = f"{service.name} needs {told} cards in one node, and does not start on a node with "
         what += "fewer"
-        yield SAY.warning(what, service.evidence, hint="set it to the number that every node has")
+        yield warning(what, service.evidence, hint="set it to the number that every node has")
 
 
 def prove_memory(root: Root, service: SiteService) -> Findings:
@@ -160,7 +159,7 @@ def prove_memory(root: Root, service: SiteService) -> Findings:
                 what += f"has no NUMA node {min(nodes)} (NUMAMask={value})"
                 where = Evidence(path, said=f"NUMAMask={value}")
                 hint = "remove it, or set it only on nodes that have that NUMA node"
-                yield SAY.warning(what, where, hint=hint)
+                yield warning(what, where, hint=hint)
                 return
 
 
@@ -234,4 +233,4 @@ def prove_list(
         what = f"MPI programs fail in MPI_Init(): {framework} = {value} asks for {gone[0]}, "
         what += f"which Open MPI {version} does not have"
         hint = f"remove {gone[0]}; UCX (pml = ucx) uses InfiniBand since Open MPI 5"
-        yield SAY.warning(what, where, hint=hint)
+        yield warning(what, where, hint=hint)

@@ -7,8 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from imagebuilder.image.proof import Evidence, Finding, Findings
-from imagebuilder.proof.clusters import SAY
+from imagebuilder.image.proof import Evidence, Finding, Findings, fault, warning
 from imagebuilder.proof.reading.config import is_true
 from imagebuilder.proof.reading.nodes import NPU, find_family
 from imagebuilder.proof.reading.parameters import requested
@@ -72,7 +71,7 @@ def prove_lines(root: Root, daemon: SiteService, name: str) -> Findings:
     for line in map(str.strip, lines_of(root, path)):
         if line and "=" not in line and not INCLUDE.match(line):
             what = f'{daemon.name} does not start: {path} has a line without "="'
-            yield SAY.warning(what, Evidence(path, said=line), hint="write NAME=VALUE")
+            yield warning(what, Evidence(path, said=line), hint="write NAME=VALUE")
             return
 
 
@@ -93,7 +92,7 @@ def prove_plugins(root: Root, daemon: SiteService) -> Findings:
             what = f"{daemon.name} may not start: {path} names {value}, and {plugin} is not among "
             what += "the plugins of this Slurm"
             where = (Evidence(path, said=value), Evidence(places[0], said=" ".join(like[:8])))
-            yield SAY.warning(what, *where, hint="name one of those, or install its package")
+            yield warning(what, *where, hint="name one of those, or install its package")
 
 
 def prove_hierarchy(subject: Subject, daemon: SiteService) -> Findings:
@@ -105,7 +104,7 @@ def prove_hierarchy(subject: Subject, daemon: SiteService) -> Findings:
         what = f"{daemon.name} does not start: CgroupPlugin=cgroup/v1, but nodes only "
         what += "have cgroup v2"
         where = Evidence(path, said="CgroupPlugin=cgroup/v1")
-        yield SAY.fault(what, where, hint="set CgroupPlugin=autodetect, or remove that line")
+        yield fault(what, where, hint="set CgroupPlugin=autodetect, or remove that line")
 
 
 def prove_constrained(root: Root, daemon: SiteService) -> Findings:
@@ -124,7 +123,7 @@ def prove_constrained(root: Root, daemon: SiteService) -> Findings:
             what += "; a job can use cards that it did not ask for"
         where = (Evidence(told, said=f"TaskPlugin={plugins}"), Evidence(path, said=" ".join(keys)))
         hint = f"set TaskPlugin={CONSTRAINER},task/affinity, on the controller too"
-        yield SAY.warning(what, *where, hint=hint)
+        yield warning(what, *where, hint=hint)
 
 
 def prove_locked(subject: Subject, daemon: SiteService) -> Findings:
@@ -144,7 +143,7 @@ def prove_locked(subject: Subject, daemon: SiteService) -> Findings:
         what += "applies to logins, but jobs inherit the daemon's limit"
         where = (said_in(subject.root, daemon.unit, "LimitMEMLOCK"), *loads)
         hint = f"set LimitMEMLOCK=infinity in a drop-in of {daemon.name}"
-        yield SAY.warning(what, *where, hint=hint)
+        yield warning(what, *where, hint=hint)
 
 
 def locking(subject: Subject) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
@@ -168,7 +167,7 @@ def prove_detection(subject: Subject, daemon: SiteService) -> Findings:
         what += "another maker"
         fitting = sorted(name for name, vendor in DETECTED.items() if vendor in vendors)
         where = Evidence(path, said=f"AutoDetect={value}")
-        yield SAY.warning(what, where, hint=f"set AutoDetect={fitting[0]}")
+        yield warning(what, where, hint=f"set AutoDetect={fitting[0]}")
 
 
 def prove_memory(root: Root, daemon: SiteService) -> Findings:
@@ -180,7 +179,7 @@ def prove_memory(root: Root, daemon: SiteService) -> Findings:
             f"jobs of {daemon.name} get at most {value} MiB of a node: RealMemory={value} of {path}"
         )
         hint = f"the unit is MiB: {value} GiB are {whole(value) << 10}"
-        yield SAY.warning(what, Evidence(path, said=f"RealMemory={value}"), hint=hint)
+        yield warning(what, Evidence(path, said=f"RealMemory={value}"), hint=hint)
 
 
 def prove_cards(root: Root, daemon: SiteService) -> Findings:
@@ -196,7 +195,7 @@ def prove_cards(root: Root, daemon: SiteService) -> Findings:
             what = f"{daemon.name} does not start on a node with {fewer}: {path} names "
             what += f"{card['begin']}{most}"
             hint = "let AutoDetect= find the cards, or add a line with NodeName= for each node"
-            yield SAY.warning(what, Evidence(path, said=line.strip()), hint=hint)
+            yield warning(what, Evidence(path, said=line.strip()), hint=hint)
 
 
 def job_programs(subject: Subject) -> Iterator[tuple[str, str]]:
@@ -253,7 +252,7 @@ def drained(
         f"{said}: the controller counts none of that type for {daemon.name}, and drains the node"
     )
     hint = "write the same type in both files, also in those of the controller"
-    return SAY.warning(what, expected[kind], where, hint=hint)
+    return warning(what, expected[kind], where, hint=hint)
 
 
 def first_of(types: dict[str, Evidence]) -> str:

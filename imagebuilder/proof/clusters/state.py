@@ -14,8 +14,7 @@ from itertools import pairwise
 
 from imagebuilder.decode import parse_json
 from imagebuilder.errors import InputError
-from imagebuilder.image.proof import Evidence, Findings
-from imagebuilder.proof.clusters import SAY
+from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.reading.config import read_yaml
 from imagebuilder.proof.reading.mounts import SiteMount, find_mounts, mount_of, read_tmpfiles
 from imagebuilder.proof.reading.scripts import SiteService, services_of, site_services, texts_of
@@ -96,7 +95,7 @@ def prove_state(subject: Subject) -> Findings:
             if path := next(paths, ""):
                 what = f"{path} was written by a {state.program} that ran while the image was "
                 what += f"built: {service.name} reads it on every node, and {state.effect}"
-                yield SAY.warning(what, Evidence(path), hint=HINT)
+                yield warning(what, Evidence(path), hint=HINT)
     for kubelet in services_of(subject, "kubelet"):
         yield from prove_managers(subject, kubelet)
 
@@ -120,7 +119,7 @@ def prove_managers(subject: Subject, kubelet: SiteService) -> Findings:
         what = f"{path} was written by a kubelet that ran while the image was built: {why}"
         where = Evidence(path, said=f"policyName {written}")
         setting = Evidence(config or kubelet.evidence.path, symbol=key)
-        yield SAY.warning(what, where, setting, hint=HINT)
+        yield warning(what, where, setting, hint=HINT)
 
 
 def policy_of(root: Root, path: str) -> str | None:
@@ -173,7 +172,7 @@ def prove_disks(subject: Subject) -> Findings:
         what = f"{path} lists the disks of one machine ({first['name']}): LVM passes over those of "
         what += "all other nodes, and finds no volume group there"
         hint = "remove the file, or set use_devicesfile = 0 in lvm.conf"
-        yield SAY.warning(what, Evidence(path, said=first[0].strip()), hint=hint)
+        yield warning(what, Evidence(path, said=first[0].strip()), hint=hint)
     for config in CONFIG:
         for found in FILTER.finditer(root.text(config)):
             accepted = [each["path"].rstrip("|/!#") for each in ACCEPTS.finditer(found["rules"])]
@@ -182,7 +181,7 @@ def prove_disks(subject: Subject) -> Findings:
                 what = f"the filter of {config} accepts the disks of one machine alone "
                 what += f"({accepted[0]}): LVM finds no volume group on all other nodes"
                 said = " ".join(found[0].split())
-                yield SAY.warning(what, Evidence(config, said=said), hint="remove the filter")
+                yield warning(what, Evidence(config, said=said), hint="remove the filter")
 
 
 def prove_growth(subject: Subject) -> Findings:
@@ -211,7 +210,7 @@ def prove_logs(root: Root, service: SiteService, mounts: tuple[SiteMount, ...]) 
                 what += "nothing rotates it"
                 where = Evidence(unit_file, "Service", said=f"{key}={value}")
                 hint = f"remove {key}= to log to the journal, which has a limit; or rotate the file"
-                yield SAY.warning(what, where, hint=hint)
+                yield warning(what, where, hint=hint)
 
 
 def is_rotated(root: Root, path: str) -> bool:
@@ -228,7 +227,7 @@ def prove_fetched(service: SiteService, mounts: tuple[SiteMount, ...]) -> Findin
             what = f"{service.name} fetches a model at every boot and keeps it in the node's "
             what += f"memory: {path} is not on a disk"
             where = Evidence(service.unit.place, said=f"{key}={' '.join(words)}")
-            yield SAY.warning(what, where, hint=ON_DISK)
+            yield warning(what, where, hint=ON_DISK)
             return
 
 
@@ -252,4 +251,4 @@ def prove_unpacked(root: Root, mounts: tuple[SiteMount, ...]) -> Findings:
         if found and root.lies(program) and in_memory(mounts, found["path"]):
             what = "Enroot unpacks every container image into the node's memory: "
             what += f"{found['path']} is not on a disk"
-            yield SAY.warning(what, Evidence(path, said=found[0].strip()), hint=ON_DISK)
+            yield warning(what, Evidence(path, said=found[0].strip()), hint=ON_DISK)

@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from imagebuilder.elf import Elf, find_elf
-from imagebuilder.image.proof import Evidence, Finding, Findings, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, fact, fault, warning
 from imagebuilder.offload import BUNDLE, COMPRESSED, TARGET
 from imagebuilder.proof.code import cuda, hip, level_zero
 from imagebuilder.proof.code.hip import find_kernels
 from imagebuilder.proof.facts import FileFacts
 from imagebuilder.proof.reading.code import CodeFile, CodeObject, Form, in_order
-from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import Code
 from imagebuilder.root import Root
 from imagebuilder.ui import format_count
 
-SAY = Say(Question.CODE)
 MOST_EVIDENCE = 8
 MIB = 1 << 20
 LIBRARIES = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
@@ -152,16 +150,16 @@ def no_file(root: Root, glob: str, target: str, maker: Maker) -> Finding:
     if others:
         what = f"no code for {target}: {folder} has kernels for {' '.join(in_order(others))}"
         hint = maker.elsewhere
-        return SAY.fault(what, Evidence(glob, said=" ".join(in_order(others))), hint=hint)
+        return fault(what, Evidence(glob, said=" ".join(in_order(others))), hint=hint)
     what = f"no code for {target}: no file matches {glob}"
     hint = "install the package that has it, or exclude it from `prune:` and `slim:`"
-    return SAY.fault(what, Evidence(glob, said="matches no file"), hint=hint)
+    return fault(what, Evidence(glob, said="matches no file"), hint=hint)
 
 
 def no_code(glob: str, target: str, maker: Maker) -> Finding:
     what = f"no code for {target}: nothing in {glob} carries a {maker.code}"
     hint = "it was built for the processor, or its code was removed: " + maker.elsewhere
-    return SAY.fault(what, Evidence(glob, said=f"no {maker.code}"), hint=hint)
+    return fault(what, Evidence(glob, said=f"no {maker.code}"), hint=hint)
 
 
 def prove_library(content: CodeFile, expected: Code, maker: Maker) -> Finding:
@@ -171,7 +169,7 @@ def prove_library(content: CodeFile, expected: Code, maker: Maker) -> Finding:
     sections = " ".join(dict.fromkeys(o.section for o in content.objects))
     if broken:
         among = max(len(served), len(broken))
-        return SAY.fault(
+        return fault(
             f"code for {target} in {name} is damaged: {len(broken)} of {among} {maker.code}s, "
             f"the first of which {broken[0].problem}",
             *(
@@ -183,11 +181,11 @@ def prove_library(content: CodeFile, expected: Code, maker: Maker) -> Finding:
     evidence = (Evidence(content.path, sections, said=content.targets),)
     if not served:
         what = f"no code for {target}: {name} has {content.targets}"
-        return SAY.fault(what, *evidence, hint=maker.elsewhere)
+        return fault(what, *evidence, hint=maker.elsewhere)
     native = [o for o, form in served if form is Form.NATIVE]
     if not native:
         return forward_only(content, expected, maker, evidence)
-    return SAY.fact(f"{name} has code for {target}: {amount(native, content, maker)}", *evidence)
+    return fact(f"{name} has code for {target}: {amount(native, content, maker)}", *evidence)
 
 
 def amount(native: list[CodeObject], content: CodeFile, maker: Maker) -> str:
@@ -207,11 +205,11 @@ def forward_only(
 ) -> Finding:
     what = f"{maker.forward} only: {content.name} has no native code for {expected.target}"
     if expected.accept != "forward":
-        return SAY.fault(what, *evidence, hint=maker.elsewhere)
+        return fault(what, *evidence, hint=maker.elsewhere)
     if maker is INTEL:
         said = f"{content.name} has SPIR-V, which the driver compiles for {expected.target}"
-        return SAY.fact(said, *evidence)
-    return SAY.warning(
+        return fact(said, *evidence)
+    return warning(
         f"{what}; the driver compiles it at first use, which can take minutes",
         *evidence,
         hint=(
@@ -231,19 +229,19 @@ def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -
         if problem or (not served and target in TARGET.findall(content.name)):
             said = problem or f"is for {content.targets}"
             what = f"{content.name} is not code for {target}: it {said}"
-            yield SAY.fault(what, Evidence(content.path, said=said), hint="reinstall its package")
+            yield fault(what, Evidence(content.path, said=said), hint="reinstall its package")
         elif served:
             good.append(content)
             size += sum(o.size for o in served)
     if good:
         folders = sorted({posixpath.dirname(content.path) for content in good})
-        yield SAY.fact(
+        yield fact(
             f"{len(good)} kernel files for {target}, {size // MIB} MiB",
             *(Evidence(folder, said=f"for {target}") for folder in folders[:MOST_EVIDENCE]),
         )
     elif contents:
         others = in_order({o.target for c in contents for o in c.objects})
-        yield SAY.fault(
+        yield fault(
             f"no code for {target}: {len(contents)} kernel files are for {' '.join(others)}",
             *(Evidence(c.path, said=c.targets) for c in contents[:MOST_EVIDENCE]),
             hint=maker.elsewhere,
@@ -254,7 +252,7 @@ def prove_tensile(root: Root, files: list[str], target: str) -> Findings:
     for kernels in find_kernels(root, files, target):
         index = f"{kernels.folder}/{kernels.index}"
         if kernels.missing:
-            yield SAY.fault(
+            yield fault(
                 f"kernels for {target} were removed: {len(kernels.missing)} of the "
                 f"{max(len(kernels.named), len(kernels.missing))} libraries lack "
                 f"{kernels.missing[0]}" + (" and others" if len(kernels.missing) > 1 else ""),
@@ -268,7 +266,7 @@ def prove_tensile(root: Root, files: list[str], target: str) -> Findings:
         else:
             said = f"all {len(kernels.named)} libraries that {kernels.index} names are present"
             evidence = (Evidence(index, said=f"{len(kernels.named)} names"),)
-            yield SAY.fact(said, *evidence)
+            yield fact(said, *evidence)
 
 
 def prove_compiler(root: Root, contents: list[CodeFile], target: str, maker: Maker) -> Findings:
@@ -279,8 +277,8 @@ def prove_compiler(root: Root, contents: list[CodeFile], target: str, maker: Mak
     found = [path for path in root.glob(*maker.compilers) if root.is_file(path)]
     if found:
         said = f"{posixpath.basename(found[0])} compiles {maker.forward} for {target}"
-        yield SAY.fact(said, Evidence(found[0]))
+        yield fact(said, Evidence(found[0]))
         return
     name = posixpath.basename(maker.compilers[0]).removesuffix(".*")
     what = f"{maker.forward} cannot be compiled for {target}: no {name}"
-    yield SAY.fault(what, Evidence(maker.compilers[0], said="matches no file"), hint=maker.install)
+    yield fault(what, Evidence(maker.compilers[0], said="matches no file"), hint=maker.install)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from imagebuilder.image.proof import Evidence, Findings, Level
-from imagebuilder.proof.fallback import SAY
+from imagebuilder.image.proof import Evidence, Findings, Level, fact, fault, warning
 from imagebuilder.proof.reading.commands import GuardRun, run_guards
 from imagebuilder.proof.reading.python import inspect_environment
 from imagebuilder.proof.reading.units import find_unit
@@ -35,7 +34,7 @@ def prove_fallback(subject: Subject) -> Findings:
     if subject.targets and engines and not any(e.backends or e.allow_cpu for e in engines):
         names = " and ".join(dict.fromkeys(engine.engine for engine in engines))
         choices = (find_engine(subject.engines, engine.engine).choice for engine in engines)
-        yield SAY.fault(
+        yield fault(
             f"the profile is for {' and '.join(subject.targets)}, but {names} can only use the "
             "processor",
             *(Evidence(engine.path or engine.unit, said="no backend") for engine in engines),
@@ -53,7 +52,7 @@ def prove_engine(subject: Subject, engine: ExpectedEngine) -> Findings:
     if not engine.backends:
         if not any(finding.level is Level.FAULT for finding in able):
             what = f"{engine.engine}: meant to run on the processor"
-            yield SAY.fact(what, Evidence(engine.path or engine.unit))
+            yield fact(what, Evidence(engine.path or engine.unit))
         return
     without = list(prove_guard(subject, engine))
     yield from (finding for finding in without if finding.level is not Level.FACT)
@@ -62,7 +61,7 @@ def prove_engine(subject: Subject, engine: ExpectedEngine) -> Findings:
         chosen = ", then ".join((first, *others))
         said = without[0].what if without else "nothing starts it"
         evidence = without[0].evidence if without else ()
-        yield SAY.fact(f"{engine.engine}: with the device {chosen}; without it {said}", *evidence)
+        yield fact(f"{engine.engine}: with the device {chosen}; without it {said}", *evidence)
 
 
 def prove_guard(subject: Subject, engine: ExpectedEngine) -> Findings:
@@ -73,25 +72,25 @@ def prove_guard(subject: Subject, engine: ExpectedEngine) -> Findings:
     if unit is None:
         what = f"{engine.unit} does not exist"
         hint = "ship it below files/ of the overlay that expects it"
-        yield SAY.fault(what, Evidence(f"/etc/systemd/system/{engine.unit}"), hint=hint)
+        yield fault(what, Evidence(f"/etc/systemd/system/{engine.unit}"), hint=hint)
         return
     path = unit.paths[0]
     if engine.allow_cpu:
-        yield SAY.fact("the processor, as the recipe allows", Evidence(path))
+        yield fact("the processor, as the recipe allows", Evidence(path))
         return
     runs = list(run_guards(subject, unit))
     for run in runs:
         if run.broken:
             what = f"{engine.unit} never starts: the check for the device does not run"
             hint = "the check must be in the image and executable, and find what it calls"
-            yield SAY.fault(what, shown(path, run), hint=hint)
+            yield fault(what, shown(path, run), hint=hint)
             return
     refusing = next((run for run in runs if run.refuses), None)
     if refusing:
-        yield SAY.fact(f"{engine.unit} refuses to start", shown(path, refusing))
+        yield fact(f"{engine.unit} refuses to start", shown(path, refusing))
         return
     what = "starts without the device" if runs else "does not check for the device"
-    yield SAY.fault(
+    yield fault(
         f"{engine.engine} would compute on the processor and nobody would notice: "
         f"{engine.unit} {what}",
         *(shown(path, run) for run in runs),
@@ -140,7 +139,7 @@ def prove_folder(subject: Subject, kind: EngineKind) -> Findings:
         what = f"{kind.title} lacks {some(gone)}, which the package of its backends ships: it "
         what += "silently uses a slower one, or none"
         hint = "do not remove them (prune: of the recipe, scripts of overlays)"
-        yield SAY.warning(what, *(Evidence(path) for path in gone), hint=hint)
+        yield warning(what, *(Evidence(path) for path in gone), hint=hint)
 
 
 def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Findings:
@@ -150,18 +149,18 @@ def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Findings:
         folder, _, rest = globs[0].partition("*")
         what = f"{kind.title} has no backend {backend}, and would ignore that silently"
         hint = f"install {kind.package_of(backend)}, or remove {backend} from {kind.choice}"
-        yield SAY.fault(what, Evidence(folder.rstrip("/"), said=f"no *{rest}"), hint=hint)
+        yield fault(what, Evidence(folder.rstrip("/"), said=f"no *{rest}"), hint=hint)
         return
     done = subject.run(["ldd", "-r", found[0]])
     if done.late or done.status == CUT_OFF:
-        yield from prove_answered(SAY, done, f"whether {backend} loads", Evidence(found[0]))
+        yield from prove_answered(done, f"whether {backend} loads", Evidence(found[0]))
         return
     lacks = [
         match["name"] or match["symbol"] for match in MISSING.finditer(done.stdout + done.stderr)
     ]
     if lacks or done.status:
         what = ", ".join(dict.fromkeys(lacks)) or (done.stderr.strip().splitlines() or ["?"])[-1]
-        yield SAY.fault(
+        yield fault(
             f"the backend {backend} does not load, and {kind.title} would skip it silently",
             Evidence(found[0], section=".dynamic", said=f"lacks {what}"),
             hint="a package of the profile must provide it; see the question `libraries`",
@@ -173,13 +172,13 @@ def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Find
     done = subject.run(devices.command)
     if done.late or done.status == CUT_OFF:
         unread = f"which devices {title} lists without one"
-        yield from prove_answered(SAY, done, unread, Evidence(program))
+        yield from prove_answered(done, unread, Evidence(program))
     elif done.status:
         last = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.status}"]
         command = " ".join((posixpath.basename(program), *devices.command[1:]))
         what = f"{posixpath.basename(program)} does not run: {last[-1]}"
         hint = f"imagebuilder shell PROFILE -c '{command}' shows it"
-        yield SAY.fault(what, Evidence(program, said=f"exit status {done.status}"), hint=hint)
+        yield fault(what, Evidence(program, said=f"exit status {done.status}"), hint=hint)
     if done.status:
         return
     for match in DEVICE.finditer(done.stdout + done.stderr):
@@ -187,7 +186,7 @@ def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Find
         if name.startswith(tuple(devices.processor)):
             continue
         software = any(word in what.lower() for word in SOFTWARE)
-        yield SAY.fault(
+        yield fault(
             f"{title} lists {'the processor' if software else name} as a device although there "
             "is none",
             Evidence(program, symbol=name, said=what),
@@ -210,11 +209,11 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
     if said.failure or said.torch is None or found is None:
         why = said.failure or f"it does not import {module} and torch"
         what = f"cannot determine what {title} would compute on: {why}"
-        yield SAY.fault(what, where, hint="see the question `python`")
+        yield fault(what, where, hint="see the question `python`")
         return
     if found.error:
         hint = f"imagebuilder shell PROFILE -c '{engine.path}/bin/python -c \"import {module}\"'"
-        yield SAY.fault(f"{title} cannot choose a platform: {found.error}", where, hint=hint)
+        yield fault(f"{title} cannot choose a platform: {found.error}", where, hint=hint)
         return
     chosen = Evidence(
         where.path, symbol=module, said=f"{found.platform}, device {found.device or 'none'}"
@@ -223,10 +222,10 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
         if found.device != "cpu":
             what = f"{title} must compute on the processor, but is not built for it"
             hint = f"choose the build for the processor with {kind.choice}"
-            yield SAY.fault(what, chosen, hint=hint)
+            yield fault(what, chosen, hint=hint)
         return
     if found.device == "cpu":
-        yield SAY.fault(
+        yield fault(
             f"{title} is built for the processor: it would compute there even with a device, and "
             "nobody would notice",
             chosen,
@@ -238,4 +237,4 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
             what = f"{title} cannot use {backend}: its torch {said.torch.version} is built for "
             what += "something else"
             hint = f"use torch and {module} from requirements for {backend}"
-            yield SAY.fault(what, chosen, hint=hint)
+            yield fault(what, chosen, hint=hint)

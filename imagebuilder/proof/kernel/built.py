@@ -22,7 +22,7 @@ import zstandard
 
 from imagebuilder.elf import Elf, find_elf, read_elf, text_at
 from imagebuilder.families.shipped import checksums_of
-from imagebuilder.image.proof import Evidence, Finding, Findings, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, fact, fault
 from imagebuilder.proof.reading.config import kernel_words
 from imagebuilder.proof.reading.modules import (
     SIGNED,
@@ -33,12 +33,11 @@ from imagebuilder.proof.reading.modules import (
     plain,
     unpack,
 )
-from imagebuilder.proof.say import Say, some
+from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 from imagebuilder.ui import format_count
 
-SAY = Say(Question.KERNEL)
 # How many modules are read although they are as shipped.
 SAMPLE = 8
 # Files per task of a thread.
@@ -65,7 +64,7 @@ def prove_built(kernel: Kernel, needed: Iterable[str], shipped: Set[str]) -> Fin
     if not kernel.files:
         what = f"{kernel.folder} contains no module"
         hint = "install the package with this kernel's modules, or prune less of it"
-        yield SAY.fault(what, Evidence(kernel.folder), hint=hint)
+        yield fault(what, Evidence(kernel.folder), hint=hint)
         return
     first = [*kernel.outside, *needed]
     sample = set(sorted(shipped)[:: max(1, len(shipped) // SAMPLE)]) | (set(needed) & shipped)
@@ -74,7 +73,7 @@ def prove_built(kernel: Kernel, needed: Iterable[str], shipped: Set[str]) -> Fin
     for module in broken:
         what = f"{module.path} {module.problem}"
         hint = "reinstall or rebuild the module, and do not change it afterwards"
-        yield SAY.fault(what, Evidence(module.path), hint=hint)
+        yield fault(what, Evidence(module.path), hint=hint)
     wrong: dict[str, list[Module]] = {}
     for module in read:
         if not module.problem and module.release != kernel.release:
@@ -91,14 +90,14 @@ def wrong_release(release: str, other: str, modules: list[Module]) -> Finding:
     what = f"{format_count(len(modules), 'module')} {whose}, but the image boots {release}: {names}"
     hint = "build out-of-tree modules for the image's kernel (dkms build -k), not for the "
     hint += "builder's"
-    return SAY.fault(what, *(vermagic(module) for module in modules), hint=hint)
+    return fault(what, *(vermagic(module) for module in modules), hint=hint)
 
 
 def built(kernel: Kernel, unread: int, read: list[Module]) -> Finding:
     what = f"{format_count(len(kernel.files), 'module')} built for {kernel.release}"
     if unread:
         what += f": {unread:,} identical to those of the kernel's package, {len(read):,} read"
-    return SAY.fact(what, *(vermagic(module) for module in read[:SAMPLE]))
+    return fact(what, *(vermagic(module) for module in read[:SAMPLE]))
 
 
 def vermagic(module: Module) -> Evidence:
@@ -132,7 +131,7 @@ def prove_dependencies(kernel: Kernel) -> Findings:
     place = Evidence(f"{kernel.folder}/modules.dep")
     if not kernel.listed:
         what = "modules.dep is missing or empty: modprobe cannot find any module"
-        yield SAY.fault(what, place, hint=AT_DEPMOD)
+        yield fault(what, place, hint=AT_DEPMOD)
         return
     missed: dict[str, list[str]] = {}
     for path, needs in kernel.listed.items():
@@ -142,17 +141,17 @@ def prove_dependencies(kernel: Kernel) -> Findings:
     for need, by in missed.items():
         what = f"{need} is missing, but {some(by)} need{'s' if len(by) == 1 else ''} it"
         hint = "do not prune modules that others depend on, then run depmod"
-        yield SAY.fault(what, place, hint=hint)
+        yield fault(what, place, hint=hint)
     gone = [path for path in kernel.listed if path not in present and path not in missed]
     if gone:
         what = f"modules.dep lists {format_count(len(gone), 'missing module')}: {some(gone)}"
-        yield SAY.fault(what, place, hint=AT_DEPMOD)
+        yield fault(what, place, hint=AT_DEPMOD)
     # depmod omits a module of the kernel's tree that one in updates/ replaces.
     listed = {module_name(path) for path in kernel.listed}
     unknown = [p for p in kernel.files if p not in kernel.listed and module_name(p) not in listed]
     if unknown:
         what = f"modules.dep does not list {some(unknown)}: modprobe cannot find it"
-        yield SAY.fault(what, place, hint=AT_DEPMOD)
+        yield fault(what, place, hint=AT_DEPMOD)
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def prove_content(kernel: Kernel, needed: Sequence[str], cmdline: Sequence[str])
     expected = machine_of(kernel.root, "/usr/bin/kmod")
     wrong = [content for content in read if expected and content.machine != expected]
     for content in wrong:
-        yield SAY.fault(
+        yield fault(
             f"{content.path} is for another processor: e_machine {content.machine}, not {expected}",
             Evidence(content.path, "ELF header", "e_machine", str(content.machine)),
             hint="build or install the module for the image's architecture",
@@ -184,7 +183,7 @@ def prove_content(kernel: Kernel, needed: Sequence[str], cmdline: Sequence[str])
     if forced and unsigned:
         what = f"this kernel rejects {some(unsigned)}: not signed"
         hint = "do not strip modules; sign your own with a key that the kernel trusts"
-        yield SAY.fault(what, forced, *(Evidence(path) for path in unsigned[:1]), hint=hint)
+        yield fault(what, forced, *(Evidence(path) for path in unsigned[:1]), hint=hint)
 
 
 def prove_symbols(kernel: Kernel, read: Mapping[str, ModuleContent]) -> Findings:
@@ -204,7 +203,7 @@ def prove_symbols(kernel: Kernel, read: Mapping[str, ModuleContent]) -> Findings
             names = some(each for each, _ in missing)
             what = f"{content.path} cannot be loaded: {other.path} does not export {names}"
             hint = "use both modules from one build, then run depmod"
-            yield SAY.fault(what, Evidence(other.path, "__ksymtab", name), hint=hint)
+            yield fault(what, Evidence(other.path, "__ksymtab", name), hint=hint)
 
 
 def read_content(root: Root, path: str) -> ModuleContent | None:
@@ -262,21 +261,21 @@ def state(kernel: Kernel, what: str, place: str) -> Finding:
     log = f"{place}/build/make.log"
     if names and not missing:
         paths = [kernel.by_name[name] for name in sorted(names)]
-        return SAY.fact(f"DKMS: {what} is installed: {some(paths)}", Evidence(place))
+        return fact(f"DKMS: {what} is installed: {some(paths)}", Evidence(place))
     if kernels and kernel.release not in kernels:
-        return SAY.fault(
+        return fault(
             f"DKMS: {what} is built for {some(kernels)}, but the image boots {kernel.release}",
             Evidence(place),
             hint=f"dkms install {what.replace(' ', '/')} -k {kernel.release}, not `uname -r`",
         )
     if root.is_file(log):
-        return SAY.fault(
+        return fault(
             f"DKMS: {what} failed to build for {kernel.release}: {last_error(kernel, log)}",
             Evidence(log, said=last_error(kernel, log)),
             hint="see make.log; the kernel may be too new for the driver: pin one of them",
         )
     how = "is built, but not installed" if kernels else "is added, but not built"
-    return SAY.fault(
+    return fault(
         f"DKMS: {what} {how} for {kernel.release}" + (f": no {some(missing)}" if missing else ""),
         Evidence(place),
         hint=f"dkms install {what.replace(' ', '/')} -k {kernel.release}; it needs that "
@@ -317,7 +316,7 @@ def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Findings:
             what = f"{many} with the site's key; enrol {CERTIFICATE} for Secure Boot"
         else:
             what = f"{many} with another key; Secure Boot requires enrolling its certificate"
-        yield SAY.fact(what, *(signature(module) for module in read))
+        yield fact(what, *(signature(module) for module in read))
     if not unsigned:
         return
     names = some(module_name(module.path) for module in unsigned)
@@ -327,10 +326,10 @@ def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Findings:
     if forced:
         what = f"{many} not signed, and this kernel rejects unsigned modules: {names}"
         hint = "sign them with a key that the kernel trusts, or remove what enforces signatures"
-        yield SAY.fault(what, forced, *evidence, hint=hint)
+        yield fault(what, forced, *evidence, hint=hint)
         return
     what = f"{many} not signed, so a kernel under Secure Boot rejects them: {names}"
-    yield SAY.fact(what, *evidence)
+    yield fact(what, *evidence)
 
 
 def signature(module: Module) -> Evidence:

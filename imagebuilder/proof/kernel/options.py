@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import itemgetter
 
-from imagebuilder.image.proof import Evidence, Finding, Findings, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, fault, warning
 from imagebuilder.proof.reading.modules import Kernel, module_name
 from imagebuilder.proof.reading.parameters import options_of, read_settings, requested
 from imagebuilder.proof.reading.texts import whole
-from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
 
-SAY = Say(Question.KERNEL)
 NUMBER = r"[+-]?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9]\d*)"
 WHOLE = frozenset(("byte", "short", "ushort", "int", "uint", "long", "ulong", "ullong", "hexint"))
 # kstrtobool() takes the first letter, of on and off the second.
@@ -72,7 +70,7 @@ class Harmful:
         )
 
     def say(self, what: str, where: Evidence) -> Finding:
-        return (SAY.fault if self.is_fault else SAY.warning)(what, where, hint=REMOVE)
+        return (fault if self.is_fault else warning)(what, where, hint=REMOVE)
 
 
 PART_OF_MEMORY = "the driver uses only part of the card's memory: this is an option for tests"
@@ -170,11 +168,11 @@ def prove_values(subject: Subject, kernel: Kernel) -> Findings:
         hint = f"modinfo -p {module} in the image lists the types of its options"
         if is_number:
             what = f"the kernel does not load {module}: its option {option} takes a number "
-            yield SAY.fault(f"{what}(such as 0x1f), {gets}", where, hint=hint)
+            yield fault(f"{what}(such as 0x1f), {gets}", where, hint=hint)
         elif kind == "bool" and not TRUTH.fullmatch(value):
             # Some take words of their own, as nx_huge_pages= of kvm does.
             what = f"the kernel may not load {module}: its option {option} takes 0 or 1, {gets}"
-            yield SAY.warning(what, where, hint=hint)
+            yield warning(what, where, hint=hint)
 
 
 def prove_requested(subject: Subject, kernel: Kernel) -> Findings:
@@ -189,7 +187,7 @@ def prove_requested(subject: Subject, kernel: Kernel) -> Findings:
             continue
         near = get_close_matches(module, kernel.by_name, n=1, cutoff=0.75)
         hint = f"did you mean {near[0]}?" if near else "install it, or remove that line"
-        yield SAY.warning(f"{name} is not loaded: the image has no such module", where, hint=hint)
+        yield warning(f"{name} is not loaded: the image has no such module", where, hint=hint)
 
 
 def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Findings:
@@ -209,12 +207,12 @@ def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Findin
         if known and option not in {*known, *OF_ALL} and not kernel.reader.mentions(path, option):
             what = f"{module} has no option {option}: the kernel ignores it"
             hint = f"modinfo -p {module} in the image lists its options"
-            yield SAY.warning(what, where, hint=hint)
+            yield warning(what, where, hint=hint)
         meant = [name for name, known in names.items() if option in known]
         is_set = any((name, option) == each[:2] for name in meant for each in options)
         if module not in there and meant and not is_set:
             what = f"{module}.{option} does nothing: the image has no module {module}"
-            yield SAY.warning(what, where, hint=f"{meant[0]} has that option here")
+            yield warning(what, where, hint=f"{meant[0]} has that option here")
 
 
 def prove_option(
@@ -228,15 +226,15 @@ def prove_option(
     for chip in chips:
         if module in chip.modules and option == "force_probe" and refuses(value, chip):
             what = f"{module} has force_probe={value}, so it does not drive {chip.pci}"
-            yield SAY.fault(what, where, hint=REMOVE)
+            yield fault(what, where, hint=REMOVE)
         if module == "vfio_pci" and option == "ids" and takes(value, chip):
             what = f"vfio-pci takes {chip.pci} from {' and '.join(chip.modules)}: ids={value}"
-            yield SAY.fault(what, where, hint=REMOVE)
+            yield fault(what, where, hint=REMOVE)
     for driver, key, unit in GRAPHICS:
         limited = (driver, key) == (module, option) and "amdgpu" in drivers and value.isdecimal()
         if limited and 0 < whole(value) * unit < LEAST_GRAPHICS:
             what = f"{module} has {option}={value}: graphics may use less than 1 GiB"
-            yield SAY.fault(what, where, hint=REMOVE)
+            yield fault(what, where, hint=REMOVE)
 
 
 def refuses(value: str, chip: Chip) -> bool:
@@ -281,7 +279,7 @@ def prove_interface(subject: Subject) -> Findings:
         if found and word.key in ("ip", "bootdev") and found[1] not in named:
             what = f"{word.text} on the command line: udev has renamed {found[1]} by then, and the "
             what += "node gets no address"
-            yield SAY.fault(what, word.evidence, hint="use ip=dhcp, which tries every NIC")
+            yield fault(what, word.evidence, hint="use ip=dhcp, which tries every NIC")
 
 
 def prove_governor(subject: Subject) -> Findings:
@@ -296,7 +294,7 @@ def prove_governor(subject: Subject) -> Findings:
             what = f"{governor.text} with {state.text} on the command line: processors keep their "
             what += "lowest clock"
             hint = f"remove {governor.text}, or let {driver} be active"
-            yield SAY.warning(what, governor.evidence, state.evidence, hint=hint)
+            yield warning(what, governor.evidence, state.evidence, hint=hint)
 
 
 def prove_policy(subject: Subject) -> Findings:
@@ -310,7 +308,7 @@ def prove_policy(subject: Subject) -> Findings:
     if is_on and enforced and not subject.root.glob("/etc/selinux/*/policy/policy.*"):
         where = words["enforcing"].evidence if "enforcing" in words else Evidence(SELINUX)
         what = "SELinux is enforced, but the image has no policy: systemd stops at boot"
-        yield SAY.fault(what, where, hint="disable SELinux, or install a policy")
+        yield fault(what, where, hint="disable SELinux, or install a policy")
 
 
 def prove_memory(subject: Subject) -> Findings:
@@ -327,14 +325,14 @@ def prove_memory(subject: Subject) -> Findings:
         shown = f"{word.text} on the command line"
         if 0 < size < LEAST_MEMORY:
             what = f"{shown} leaves the node too little memory"
-            yield SAY.fault(what, word.evidence, hint=REMOVE)
+            yield fault(what, word.evidence, hint=REMOVE)
         elif 0 < size < most:
             what = f"{shown} hides memory that {promise} promises to the graphics "
             what += f"({most / (1 << 30):.0f} GiB)"
-            yield SAY.fault(what, word.evidence, promised_in, hint=REMOVE)
+            yield fault(what, word.evidence, promised_in, hint=REMOVE)
         elif size:
             what = f"{shown} hides all memory of a node beyond that"
-            yield SAY.warning(what, word.evidence, hint=REMOVE)
+            yield warning(what, word.evidence, hint=REMOVE)
 
 
 def size_of(value: str) -> int:

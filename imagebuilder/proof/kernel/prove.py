@@ -12,14 +12,14 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding, Findings, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, fact, fault, warning
 from imagebuilder.process import Completed
 from imagebuilder.proof.kernel import built
 from imagebuilder.proof.kernel.options import prove_words
 from imagebuilder.proof.reading.config import CMDLINE
 from imagebuilder.proof.reading.modules import FOLDER, Kernel, matches_alias, module_name, plain
 from imagebuilder.proof.reading.parameters import ModuleSettings, config_lines, read_settings
-from imagebuilder.proof.say import Say, prove_answered, some, why_unanswered
+from imagebuilder.proof.say import prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.agreement import numbers
 from imagebuilder.recipe.chip import Chip
@@ -27,7 +27,6 @@ from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
 
-SAY = Say(Question.KERNEL)
 # Documentation/arch/x86/boot.rst of Linux: a magic number, and the offset of the version's text
 # from the end of the first sector.
 MAGIC_AT, MAGIC, VERSION_AT, SECTOR = 0x202, b"HdrS", 0x20E, 0x200
@@ -75,10 +74,10 @@ def one_kernel(subject: Subject) -> Findings:
         what = f"the image boots {release}, but does not have its modules"
         what += f"; it has {some(folders)}" if folders else ""
         hint = "install the modules of that kernel, or name the other one in the recipe's base"
-        yield SAY.fault(what, Evidence(f"{FOLDER}/{release}"), hint=hint)
+        yield fault(what, Evidence(f"{FOLDER}/{release}"), hint=hint)
         return
     if others:
-        yield SAY.fault(
+        yield fault(
             f"the image boots {release}, but also has {some(others)}",
             *(Evidence(n if n.startswith("/") else f"{FOLDER}/{n}") for n in others),
             hint="install only one kernel: with two, DKMS and depmod may use the wrong one",
@@ -88,7 +87,7 @@ def one_kernel(subject: Subject) -> Findings:
             yield kernel_image(root, path, release)
             return
     hint = "install the package that has the kernel itself, and do not prune it"
-    yield SAY.fault(f"the image has no vmlinuz of {release}", Evidence("/boot"), hint=hint)
+    yield fault(f"the image has no vmlinuz of {release}", Evidence("/boot"), hint=hint)
 
 
 def kernel_image(root: Root, path: str, release: str) -> Finding:
@@ -98,8 +97,8 @@ def kernel_image(root: Root, path: str, release: str) -> Finding:
     if said and said.split()[0] != release:
         what = f"{path} is the kernel {said.split()[0]}, not {release}"
         hint = "install vmlinuz and modules from one kernel package"
-        return SAY.fault(what, where, hint=hint)
-    return SAY.fact(f"one kernel, {release}", where)
+        return fault(what, where, hint=hint)
+    return fact(f"one kernel, {release}", where)
 
 
 def version_of_kernel(image: bytes) -> str:
@@ -186,14 +185,14 @@ def unknown_device(device: Hardware, drivers: Drivers) -> Finding:
     usable = [name for name in claims if not drivers.blocker(name)]
     if usable:
         evidence = [Evidence(aliases, symbol=claims[name], said=name) for name in usable]
-        return SAY.fact(f"{some(usable)} claims {device.pci} ({device.name})", *evidence)
+        return fact(f"{some(usable)} claims {device.pci} ({device.name})", *evidence)
     if claims:
         why = [said for name in claims if (said := drivers.blocker(name))]
         what = f"{some(claims)} would drive {device.pci} ({device.name}), but is blocked"
-        return SAY.fault(what, *why, hint=UNBLOCK)
+        return fault(what, *why, hint=UNBLOCK)
     what = f"no module of the kernel claims {device.pci} ({device.name})"
     hint = "check the PCI id, or use a newer kernel or a package with the device's driver"
-    return SAY.fault(what, Evidence(aliases), hint=hint)
+    return fault(what, Evidence(aliases), hint=hint)
 
 
 def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Findings:
@@ -209,23 +208,23 @@ def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Findings:
         what = f"the module {wanted}, which drives {whose}, is not in the image"
         hint = f"install {wanted} for {drivers.kernel.release} (from the kernel's package, or the "
         hint += "vendor's with DKMS), and do not prune it"
-        yield SAY.fault(what, Evidence(drivers.kernel.folder), hint=hint)
+        yield fault(what, Evidence(drivers.kernel.folder), hint=hint)
     elif not claiming:
         what = f"{some(present.values())} is in the image, but does not claim {whose}"
         hint = "use a kernel or driver that knows this PCI id, and run depmod after installing it"
-        yield SAY.fault(what, Evidence(aliases), hint=hint)
+        yield fault(what, Evidence(aliases), hint=hint)
     elif not usable:
         what = f"{some(claiming.values())} would drive {whose}, but is blocked"
-        yield SAY.fault(what, *blocked.values(), hint=UNBLOCK)
+        yield fault(what, *blocked.values(), hint=UNBLOCK)
     for found in usable.values():
         file = drivers.file(found)
         is_old = chip.kernel and numbers(drivers.kernel.release) < numbers(chip.kernel)
         if is_old and not BUILT.intersection(file.split("/")):
             what = f"{found} of Linux {drivers.kernel.release} is too old for {whose}"
             hint = f"use Linux {chip.kernel} or newer"
-            yield SAY.fault(what, Evidence(file), hint=hint)
+            yield fault(what, Evidence(file), hint=hint)
         claim = Evidence(aliases, symbol=claims[found], said=found)
-        yield SAY.fact(f"{found} claims {whose}", claim, Evidence(drivers.file(found)))
+        yield fact(f"{found} claims {whose}", claim, Evidence(drivers.file(found)))
     if chip.vendor == "NVIDIA":
         yield from rivals(whose, claims, drivers)
 
@@ -235,7 +234,7 @@ def prove_programs(device: Hardware, chip: Chip, drivers: Drivers) -> Findings:
         if not drivers.kernel.root.is_file(path):
             what = f"{path}, which {chip.pci} ({device.name}) may need, is not in the image: {why}"
             hint = "if your machines need it, install its package in an overlay of your own"
-            yield SAY.warning(what, Evidence(path), hint=hint)
+            yield warning(what, Evidence(path), hint=hint)
 
 
 def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Findings:
@@ -245,11 +244,11 @@ def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Findings:
         if name not in claims or drivers.find(name) is None:
             continue
         if said := drivers.blocker(name):
-            yield SAY.fact(f"{name} is blocked from {whose}", said)
+            yield fact(f"{name} is blocked from {whose}", said)
             continue
         what = f"{name} may claim {whose} before NVIDIA's driver"
         hint = f"blacklist {name} (overlay key modules: blacklist:), or prune it"
-        yield SAY.fault(what, Evidence(aliases, symbol=claims[name], said=name), hint=hint)
+        yield fault(what, Evidence(aliases, symbol=claims[name], said=name), hint=hint)
 
 
 def prove_needed(names: Sequence[str], drivers: Drivers) -> Findings:
@@ -261,18 +260,18 @@ def prove_needed(names: Sequence[str], drivers: Drivers) -> Findings:
         if found is None:
             what = f"the module {name} is needed, but is not in the image"
             hint = "install the package that has it for this kernel, and do not prune it"
-            yield SAY.fault(what, Evidence(path), hint=hint)
+            yield fault(what, Evidence(path), hint=hint)
         elif said := drivers.blocker(name):
-            yield SAY.fault(f"the module {name} is needed, but is blocked", said, hint=UNBLOCK)
+            yield fault(f"the module {name} is needed, but is blocked", said, hint=UNBLOCK)
         elif missing := [need for need in kernel.needs(path) if not kernel.root.is_file(need)]:
             what = f"the module {name} cannot be loaded without {some(missing)}"
             hint = "do not prune the modules that it depends on, then run depmod"
-            yield SAY.fault(what, Evidence(path), hint=hint)
+            yield fault(what, Evidence(path), hint=hint)
         else:
             loadable[name] = path
     if loadable:
         what = f"modules that programs need can be loaded: {', '.join(loadable)}"
-        yield SAY.fact(what, *(Evidence(path) for path in loadable.values()))
+        yield fact(what, *(Evidence(path) for path in loadable.values()))
 
 
 @dataclass(frozen=True)
@@ -291,7 +290,7 @@ def prove_nics(drivers: Drivers) -> Findings:
     names = [name for name in kept if drivers.kernel.by_name.get(name, "").startswith(folder)]
     for name in names if not any("/net/" in path for path in drivers.kernel.outside) else ():
         what = f"{name}, a driver of wired NICs, is blocked: nodes with such a NIC have no network"
-        yield SAY.warning(what, kept[name], hint="remove that line if a node has such a NIC")
+        yield warning(what, kept[name], hint="remove that line if a node has such a NIC")
 
 
 def prove_loading(subject: Subject, drivers: Drivers) -> Findings:
@@ -308,7 +307,7 @@ def prove_loading(subject: Subject, drivers: Drivers) -> Findings:
             continue
         if why_unanswered(loading.said):
             unread = f"which modules {program} loads for {chip.pci}"
-            yield from prove_answered(SAY, loading.said, unread, Evidence(program))
+            yield from prove_answered(loading.said, unread, Evidence(program))
             continue
         names = " or ".join(sorted(wanted))
         where = Evidence(f"{drivers.kernel.folder}/modules.alias.bin")
@@ -322,7 +321,7 @@ def prove_loading(subject: Subject, drivers: Drivers) -> Findings:
             why = f"it runs {loading.commands[0]} instead"
             where, hint = Evidence("/etc/modprobe.d", said=loading.commands[0]), "remove that line"
         what = f"modprobe does not load {names} for {chip.pci} ({device.name}): {why}"
-        yield SAY.fault(what, where, hint=hint)
+        yield fault(what, where, hint=hint)
 
 
 def load_instead(

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from imagebuilder.elf import AMDGPU, CUDA, INTELGT, MACHINES
 from imagebuilder.families.protocol import Family
 from imagebuilder.families.shipped import ShippedFile
-from imagebuilder.image.proof import Evidence, Finding, Findings, Level, Question
-from imagebuilder.proof.libraries import SAY
+from imagebuilder.image.proof import Evidence, Finding, Findings, Level, fact
 from imagebuilder.proof.reading.libraries import PYTHON, Files, Search, scope_of
 
 MOST_EVIDENCE = 8
@@ -98,12 +97,12 @@ def prove_closure(
     if optional:
         what = "plugins that lack a library, but that nothing declared loads: "
         what += f"{len({gap.of for gap in optional})}"
-        yield SAY.fact(what, *(evidence_of(gap) for gap in optional[:MOST_EVIDENCE]))
+        yield fact(what, *(evidence_of(gap) for gap in optional[:MOST_EVIDENCE]))
     yield from prove_machines(closure.files, declared)
     many = len(closure.files.native)
     if not closure.gaps:
         what = f"all libraries that {many:,} programs and libraries need are present"
-        yield SAY.fact(what, Evidence("/", ".dynamic", "NEEDED", f"{closure.edges} entries"))
+        yield fact(what, Evidence("/", ".dynamic", "NEEDED", f"{closure.edges} entries"))
 
 
 def owners_of(shipped: Mapping[str, ShippedFile], libraries: set[str]) -> dict[str, str]:
@@ -143,10 +142,10 @@ def missing(
         what += f" ({why})"
     if owner:
         hint = f"{owner} is installed and has it: exclude it from `prune:` and `slim:`"
-        return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
+        return Finding(level, what, tuple(evidence), hint)
     package = closure.family.package_with(library)
     hint = f"install {package or f'the package that has {library}'}"
-    return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
+    return Finding(level, what, tuple(evidence), hint)
 
 
 def prove_machines(files: Files, declared: Iterable[str]) -> Findings:
@@ -161,7 +160,6 @@ def prove_machines(files: Files, declared: Iterable[str]) -> Findings:
             first = MACHINES.get(foreign[paths[0]].machine, str(foreign[paths[0]].machine))
             more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
             yield Finding(
-                Question.LIBRARIES,
                 level,
                 f"{posixpath.basename(paths[0])}{more} cannot run: for {first}, not for {machine}",
                 tuple(Evidence(p, said=f"e_machine {foreign[p].machine}") for p in paths[:8]),

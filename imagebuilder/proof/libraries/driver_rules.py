@@ -16,8 +16,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding, Findings
-from imagebuilder.proof.libraries import SAY
+from imagebuilder.image.proof import Evidence, Finding, Findings, fact, fault, warning
 from imagebuilder.proof.libraries.closure import Closure
 from imagebuilder.proof.reading.libraries import Files, Search, services_in
 from imagebuilder.proof.reading.modules import ENDINGS, Module, ModuleReader, module_name
@@ -90,7 +89,7 @@ def prove_driver(subject: Subject) -> Findings:
             for part in {(p.what, p.version): p for p in parts}.values()
         )
         hint = "pin driver, libraries and firmware to one version: the module rejects any other"
-        yield SAY.fault(f"mixed driver versions: {said}", *evidence, hint=hint)
+        yield fault(f"mixed driver versions: {said}", *evidence, hint=hint)
     lowest = min(versions, key=parse)
     user = [part for part in parts if part.what.startswith("libcuda")]
     if wanted and not user:
@@ -104,7 +103,7 @@ def prove_driver(subject: Subject) -> Findings:
     if len(versions) == 1:
         kinds = ", ".join(dict.fromkeys(part.what for part in parts))
         said = f"all parts of the driver have version {lowest}: {kinds}"
-        yield SAY.fact(said, *evidence)
+        yield fact(said, *evidence)
 
 
 def capability(target: str) -> int:
@@ -161,7 +160,7 @@ def no_driver(wanted: tuple[str, ...]) -> Finding:
     what = f"no NVIDIA driver: CUDA {' '.join(wanted)} needs libcuda.so.1"
     where = Evidence("/usr/lib/x86_64-linux-gnu/libcuda.so.*", said="matches no file")
     hint = "add the overlay that has the driver (nvidia-cuda-12.8), or a variant without CUDA"
-    return SAY.fault(what, where, hint=hint)
+    return fault(what, where, hint=hint)
 
 
 def prove_blackwell(
@@ -172,13 +171,13 @@ def prove_blackwell(
     if parse(version) < parse(BLACKWELL_BRANCH):
         what = f"driver {version} does not support sm_{target}, which needs branch 570 or newer"
         hint = "use the driver from NVIDIA's repository (nvidia-cuda-12.8, vendor variant)"
-        yield SAY.fault(what, *evidence, hint=hint)
+        yield fault(what, *evidence, hint=hint)
     for module in modules:
         licence = module.first("license")
         if licence and licence != OPEN:
             what = f"nvidia.ko is the proprietary module: sm_{target} needs the open one"
             hint = "install the open kernel modules (nvidia-open, nvidia-open-kernel-dkms)"
-            yield SAY.fault(what, Evidence(module.path, ".modinfo", "license", licence), hint=hint)
+            yield fault(what, Evidence(module.path, ".modinfo", "license", licence), hint=hint)
 
 
 def prove_before_turing(
@@ -188,12 +187,12 @@ def prove_before_turing(
         return
     if parse(version)[0] > LAST_BEFORE_TURING:
         what = f"driver {version} does not support sm_{target}: branch 580 is the last that does"
-        yield SAY.fault(what, *evidence, hint="use a driver of branch 580")
+        yield fault(what, *evidence, hint="use a driver of branch 580")
     for module in modules:
         if module.first("license") == OPEN:
             what = f"nvidia.ko is the open module, which does not drive sm_{target}"
             hint = "install NVIDIA's closed kernel modules"
-            yield SAY.fault(what, Evidence(module.path, ".modinfo", "license", OPEN), hint=hint)
+            yield fault(what, Evidence(module.path, ".modinfo", "license", OPEN), hint=hint)
 
 
 def prove_minimum(subject: Subject, version: str, evidence: tuple[Evidence, ...]) -> Findings:
@@ -204,27 +203,27 @@ def prove_minimum(subject: Subject, version: str, evidence: tuple[Evidence, ...]
         if chip and chip.pci.startswith(VENDOR) and not least:
             what = f"it is not known which driver first supports {chip.pci} ({device.name})"
             hint = f"look up the card in the README of driver {version}"
-            yield SAY.warning(what, *evidence, hint=hint)
+            yield warning(what, *evidence, hint=hint)
         known = parse(version) < parse(BLACKWELL_BRANCH) and capability(device.target) >= BLACKWELL
         if chip and least and parse(version) < parse(least) and not known:
             what = f"driver {version} does not support {chip.pci} ({device.name})"
-            yield SAY.fault(what, *evidence, hint=f"use driver {least} or newer")
+            yield fault(what, *evidence, hint=f"use driver {least} or newer")
 
 
 def prove_cuda(cuda: str, version: str, target: int, evidence: tuple[Evidence, ...]) -> Finding:
     needs = NEEDS.get(cuda) or newest_before(cuda)
     if parse(version) >= parse(needs):
         said = f"driver {version} supports CUDA {cuda}, which needs {needs}"
-        return SAY.fact(said, *evidence)
+        return fact(said, *evidence)
     least = MINOR.get(cuda.partition(".")[0], needs)
     hint = f"use driver {needs} or newer, or software built with an older CUDA"
     if parse(version) < parse(least) or target >= BLACKWELL:
-        return SAY.fault(
+        return fault(
             f"driver {version} does not support CUDA {cuda}, which needs {needs}",
             *evidence,
             hint=hint,
         )
-    return SAY.warning(
+    return warning(
         f"driver {version} supports CUDA {cuda} with limits (minor version compatibility): "
         f"it cannot compile PTX of that version; {needs} or newer has no limits",
         *evidence,
@@ -253,7 +252,7 @@ def prove_runtimes(closure: Closure, declared: Mapping[str, str]) -> Findings:
                 what = f"{path} loads two versions of {stem} ({' and '.join(pair)}): one does not "
                 what += "know the memory and streams of the other"
                 hint = "install libraries of one release of the runtime"
-                yield SAY.warning(what, *map(Evidence, pair), hint=hint)
+                yield warning(what, *map(Evidence, pair), hint=hint)
 
 
 def prove_releases(closure: Closure) -> Findings:
@@ -265,7 +264,7 @@ def prove_releases(closure: Closure) -> Findings:
         what = f"libraries of XRT are of releases {' and '.join(sorted(found))}: they only work "
         what += "with those of their own release"
         hint = "install all packages of XRT in one version"
-        yield SAY.warning(what, *map(Evidence, found.values()), hint=hint)
+        yield warning(what, *map(Evidence, found.values()), hint=hint)
 
 
 @dataclass(frozen=True)
@@ -306,7 +305,7 @@ def prove_renamed(search: Search) -> Findings:
             what = f"Level Zero loads two drivers of one device: {old}, its former name, is "
             what += f"another release than {new}"
             hint = f"remove {paths[0]}, and the package that has it"
-            yield SAY.warning(what, *map(Evidence, paths), hint=hint)
+            yield warning(what, *map(Evidence, paths), hint=hint)
 
 
 def prove_driver_releases(subject: Subject, files: Files) -> Findings:
@@ -340,7 +339,7 @@ def prove_library(release: DriverRelease, module: Evidence, libraries: dict[str,
     what = f"{release.module} is {module.said}, but {posixpath.basename(path)} is {version}: the "
     what += f"library refuses the device ({release.says})"
     hint = "install driver, library and firmware of one version; DKMS builds the driver"
-    yield SAY.warning(what, module, Evidence(path, said=version), hint=hint)
+    yield warning(what, module, Evidence(path, said=version), hint=hint)
 
 
 def prove_firmware(subject: Subject, release: DriverRelease, others: dict[str, str]) -> Findings:
@@ -355,4 +354,4 @@ def prove_firmware(subject: Subject, release: DriverRelease, others: dict[str, s
         what = f"{place} is firmware {version}, but {posixpath.basename(path)} is {other}: some "
         what += "operations of the device fail"
         hint = "install driver, library and firmware of one version"
-        yield SAY.warning(what, Evidence(place, said=version), Evidence(path), hint=hint)
+        yield warning(what, Evidence(place, said=version), Evidence(path), hint=hint)

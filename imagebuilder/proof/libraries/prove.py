@@ -9,8 +9,16 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from imagebuilder.image.proof import Evidence, Finding, Findings, Level, Question
-from imagebuilder.proof.libraries import SAY, driver_rules
+from imagebuilder.image.proof import (
+    Evidence,
+    Finding,
+    Findings,
+    Level,
+    fact,
+    fault,
+    warning,
+)
+from imagebuilder.proof.libraries import driver_rules
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.reading.libraries import (
     DRIVERS,
@@ -128,7 +136,7 @@ def prove_sources(subject: Subject) -> Findings:
         what = f"packages of {name} are not from the vendor: {why}"
         where = Evidence("manifest.json", section="sources", symbol=name, said=why)
         hint = f"remove {name} from sources: in the site file before building an image for nodes"
-        yield SAY.warning(what, where, hint=hint)
+        yield warning(what, where, hint=hint)
 
 
 def prove_present(subject: Subject, reported: Sequence[str]) -> Findings:
@@ -140,7 +148,7 @@ def prove_present(subject: Subject, reported: Sequence[str]) -> Findings:
             folder = posixpath.dirname(path)
             stem = posixpath.basename(path).partition(".so")[0]
             like = [n for n in subject.root.names(folder) if n.startswith(f"{stem}.so")]
-            yield SAY.fault(
+            yield fault(
                 f"{missing}, but an overlay declares it"
                 + (f"; the image has {like[0]}" if like else ""),
                 Evidence(path, said=" ".join(like) or "is missing"),
@@ -153,7 +161,7 @@ def prove_programs(subject: Subject) -> Findings:
         if why := cannot_run(subject.root, path):
             what = f"an overlay declares the program {path}, {why}"
             hint = "install the package that has it, and do not remove it (`prune:`, `slim:`)"
-            yield SAY.fault(what, Evidence(path), hint=hint)
+            yield fault(what, Evidence(path), hint=hint)
 
 
 def prove_loads(
@@ -168,9 +176,9 @@ def prove_loads(
     if not answers:
         what = f"could not run the image's loader to check whether {len(libraries)} libraries load"
         where = Evidence(loader, said=(done.stderr or done.stdout).strip()[-200:])
-        yield SAY.warning(what, where, hint="see the log of the sandbox; the image needs `sh`")
+        yield warning(what, where, hint="see the log of the sandbox; the image needs `sh`")
         return
-    yield from prove_answered(SAY, done, "whether all declared libraries load", Evidence(loader))
+    yield from prove_answered(done, "whether all declared libraries load", Evidence(loader))
     wrong = {library: lines for library, lines in answers.items() if lines}
     for library, lines in wrong.items():
         if any(name in lines[0] for name in known):
@@ -178,11 +186,11 @@ def prove_loads(
         what = f"{posixpath.basename(library)} does not load: {lines[0]}"
         hint = "install what it needs in the version that it needs; do not mix libraries of two "
         hint += "distributions"
-        yield SAY.fault(what, *(Evidence(library, said=line) for line in lines[:8]), hint=hint)
+        yield fault(what, *(Evidence(library, said=line) for line in lines[:8]), hint=hint)
     good = [library for library in answers if library not in wrong]
     if good:
         what = f"declared libraries and drivers load in the image ({len(good)})"
-        yield SAY.fact(what, *(Evidence(library, said=f"{loader} --list") for library in good[:8]))
+        yield fact(what, *(Evidence(library, said=f"{loader} --list") for library in good[:8]))
 
 
 def parse_loads(output: str) -> Mapping[str, list[str]]:
@@ -219,7 +227,7 @@ def prove_preload(search: Search) -> Findings:
         what = f"{PRELOAD} names {some(missing)}, which the image does not have for its "
         what += "processor: every program prints an error and runs without it"
         hint = "install it, or remove its name"
-        yield SAY.warning(what, Evidence(PRELOAD, said=some(missing)), hint=hint)
+        yield warning(what, Evidence(PRELOAD, said=some(missing)), hint=hint)
 
 
 def prove_icds(icds: Iterable[Icd], vendors: frozenset[str], *, wants_vulkan: bool) -> Findings:
@@ -241,7 +249,7 @@ def prove_icds(icds: Iterable[Icd], vendors: frozenset[str], *, wants_vulkan: bo
             present = " ".join(icd.name for icd in vulkan) or "none at all"
             software = all(icd.name.startswith(SOFTWARE) for icd in vulkan)
             only = ", only one that computes on the processor" if vulkan and software else ""
-            yield SAY.fault(
+            yield fault(
                 f"missing ICD: no Vulkan driver for PCI vendor {vendor}{only}",
                 *(
                     tuple(Evidence(icd.path, said=icd.said) for icd in vulkan)
@@ -252,7 +260,7 @@ def prove_icds(icds: Iterable[Icd], vendors: frozenset[str], *, wants_vulkan: bo
     good = [icd for icd in listed if icd.library]
     if good and vendors:
         what = f"present Vulkan and OpenCL drivers: {' '.join(sorted({icd.name for icd in good}))}"
-        yield SAY.fact(what, *(Evidence(icd.path, said=icd.library) for icd in good))
+        yield fact(what, *(Evidence(icd.path, said=icd.library) for icd in good))
 
 
 def dangling(icd: Icd, vendors: frozenset[str]) -> Finding:
@@ -261,7 +269,6 @@ def dangling(icd: Icd, vendors: frozenset[str]) -> Finding:
     names = {n for vendor in vendors for n in DRIVERS.get(vendor, ((), ""))[0]}
     needed = bool(vendors) and (icd.kind == "OpenCL" or any(n in icd.name for n in names))
     return Finding(
-        Question.LIBRARIES,
         Level.FAULT if needed else Level.WARNING,
         f"{icd.kind} ICD {posixpath.basename(icd.path)} {what}",
         (Evidence(icd.path, said=icd.said),),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from imagebuilder.image.proof import Evidence, Finding, Findings, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, fact, fault, warning
 from imagebuilder.proof.privileges import files, searched
 from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.sudo import find_rules, prove_patterns
@@ -17,7 +17,6 @@ from imagebuilder.proof.reading.accounts import PASSWD
 from imagebuilder.proof.reading.mounts import with_tmpfiles
 from imagebuilder.proof.reading.provenance import Provenance
 from imagebuilder.proof.reading.texts import is_loopback
-from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 from imagebuilder.ui import format_count
@@ -30,7 +29,6 @@ LISTENING = {"ListenStream": "tcp", "ListenDatagram": "udp"}
 # An address with a port, as systemd prints it; a path is no port.
 LISTENS = re.compile(r"(?:(?P<address>\[[^\]]*\]|[0-9.]*):)?(?P<port>\d+)(\s.*)?")
 PATH_MAX = 4096  # linux/limits.h
-say = Say(Question.PRIVILEGES)
 
 
 def prove_privileges(subject: Subject) -> Findings:
@@ -41,7 +39,7 @@ def prove_privileges(subject: Subject) -> Findings:
     by_packages: list[Privilege] = []
     for one in find_privileges(subject):
         if overlay := granted_by(subject, one):
-            yield say.fact(f"{one.gains}: granted by the overlay {overlay}", evidence(one))
+            yield fact(f"{one.gains}: granted by the overlay {overlay}", evidence(one))
         elif one.opening not in TABLES and provenance.is_packaged(one.path):
             by_packages.append(one)
         else:
@@ -50,7 +48,7 @@ def prove_privileges(subject: Subject) -> Findings:
     if by_packages:
         many = format_count(len(by_packages), "way")
         what = f"{many} to act as root, all of them from packages"
-        yield say.fact(what, *(evidence(one) for one in by_packages[:MOST_PATHS]))
+        yield fact(what, *(evidence(one) for one in by_packages[:MOST_PATHS]))
 
 
 def find_privileges(subject: Subject) -> Iterator[Privilege]:
@@ -130,9 +128,7 @@ def undeclared(one: Privilege, who: str) -> Finding:
         what += ", which no overlay grants"
         remove += f", or declare it in the overlay: `grants: {{{one.opening}: ['{one.name}']}}`"
     found = Evidence(one.where, said=who)
-    return (
-        say.warning(what, found, hint=remove) if one.minor else say.fault(what, found, hint=remove)
-    )
+    return warning(what, found, hint=remove) if one.minor else fault(what, found, hint=remove)
 
 
 def evidence(one: Privilege) -> Evidence:

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Findings, Question
+from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.reading.config import read_including
 from imagebuilder.proof.reading.texts import whole
-from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
@@ -59,7 +58,6 @@ SHELLS_INSIDE = frozenset(
      "gawk", "mawk", "perl", "python", "python3", "ruby", "lua", "env", "xargs", "watch", "bash",
      "sh", "dash", "zsh", "su", "gdb", "ftp", "socat", "screen", "tmux")
 )  # fmt: skip
-SAY = Say(Question.PRIVILEGES)
 MOST_LINE = 4096
 # A command with a wildcard in a word behind it; `^...$` is a regular expression.
 COMMAND = re.compile(
@@ -240,4 +238,4 @@ def prove_patterns(subject: Subject) -> Findings:
             what += "wildcard in arguments stands for / and for further words too"
             where = Evidence(f"{line.path}:{line.number}", said=f"{found['program']} {words}")
             hint = "list the arguments, or let them run a script that checks them"
-            yield SAY.warning(what, where, hint=hint)
+            yield warning(what, where, hint=hint)

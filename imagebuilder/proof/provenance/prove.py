@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from imagebuilder.image.proof import Evidence, Findings, Question
+from imagebuilder.image.proof import Evidence, Findings, fact, fault, warning
 from imagebuilder.proof.reading.provenance import CONTENT, Provenance, Trace, TraceKind
-from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.ui import format_count
 
@@ -17,7 +16,6 @@ LOADED = ("/usr/lib/modules/", "/usr/lib/firmware/")
 # Steps of every build whose purpose is to change files.
 OWN = ("slim", "finalise")
 MOST_PATHS = 50  # per finding, because every manifest contains the proof
-say = Say(Question.PROVENANCE)
 
 
 def prove_provenance(subject: Subject) -> Findings:
@@ -32,15 +30,15 @@ def prove_provenance(subject: Subject) -> Findings:
         what = "modules or firmware of packages were changed, but no overlay places them"
         hint = "put your file below files/ of an overlay, in /usr/lib/firmware/updates or "
         hint += "/usr/lib/modules/VERSION/updates"
-        yield say.fault(what, *evidence(loaded), hint=hint)
+        yield fault(what, *evidence(loaded), hint=hint)
     if programs := [trace for trace in altered if trace not in loaded]:
         what = "scripts changed files below /usr that packages ship"
         hint = "put your file below files/ of the overlay, so that its origin is known"
-        yield say.warning(what, *evidence(programs), hint=hint)
-    yield say.fact(summary(provenance), *evidence(t for t in changed if t not in altered))
+        yield warning(what, *evidence(programs), hint=hint)
+    yield fact(summary(provenance), *evidence(t for t in changed if t not in altered))
     for step, paths in sorted(provenance.missing.items()):
         who = f"removed by {step}" if step else "never installed, or removed immediately"
-        yield say.fact(f"{format_count(len(paths), 'path')} of packages {who}")
+        yield fact(f"{format_count(len(paths), 'path')} of packages {who}")
 
 
 def is_altered(trace: Trace, provenance: Provenance) -> bool:

@@ -13,12 +13,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from imagebuilder.image.proof import Evidence, Findings, Question
+from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.reading.python import Distribution, read_distributions
-from imagebuilder.proof.say import Say
 from imagebuilder.root import Root
 
-SAY = Say(Question.PYTHON)
 # Of another Python than the environment's, in a file that site.py reads.
 OTHER = re.compile(r"(?<![\w./+@-])(?P<path>/[\w./+@-]*/python(?P<version>3\.\d+)/[\w./+@-]*)")
 MOST_CHARACTERS = 1000  # of a requirement, and of a line of a .pth file
@@ -53,7 +51,7 @@ def prove_requires(present: Mapping[str, Distribution], python: str) -> Findings
                 what = f"{one.name} {one.version} needs {wanted.name} {wanted.specifier}, but "
                 what += f"{found.version} is installed: it may not import"
                 where = (Evidence(f"{one.path}/METADATA", said=text), Evidence(found.path))
-                yield SAY.warning(what, *where, hint="lock versions that fit each other")
+                yield warning(what, *where, hint="lock versions that fit each other")
 
 
 def parse_requirement(text: str, environment: dict[str, str]) -> Requirement | None:
@@ -87,7 +85,7 @@ def prove_search(root: Root, site: str) -> Findings:
                     what = f"{site}/{name} lets Python {own} import from {found['path']}: modules "
                     what += f"with compiled parts are for Python {found['version']}"
                     hint = "remove that file, and install the packages for this Python"
-                    yield SAY.warning(what, Evidence(f"{site}/{name}", said=line), hint=hint)
+                    yield warning(what, Evidence(f"{site}/{name}", said=line), hint=hint)
 
 
 def prove_twice(root: Root) -> Findings:
@@ -111,7 +109,7 @@ def prove_metadata(site: str, found: Sequence[Distribution]) -> Findings:
             what = f"{site} has metadata of {name} {versions}: programs may read the version of "
             what += "either, and choose a device or a feature by it"
             where = (Evidence(f"{each.path}/METADATA", said=each.version) for each in several)
-            yield SAY.warning(what, *where, hint="remove the folder of the one that is not there")
+            yield warning(what, *where, hint="remove the folder of the one that is not there")
 
 
 def prove_files(root: Root, site: str, found: Sequence[Distribution]) -> Findings:
@@ -135,7 +133,7 @@ def prove_files(root: Root, site: str, found: Sequence[Distribution]) -> Finding
             what = f"{one.name} and {other.name} in {site} have the same files, such as {chief}: "
             what += "the one that was installed last has replaced those of the other"
             where = (Evidence(f"{path}/RECORD", said=chief) for path in (first, second))
-            yield SAY.warning(what, *where, hint="install only one of them")
+            yield warning(what, *where, hint="install only one of them")
 
 
 def read_record(root: Root, info: str) -> Record:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from packaging.version import InvalidVersion, Version
 
-from imagebuilder.image.proof import Evidence, Finding, Findings, Question
+from imagebuilder.image.proof import Evidence, Finding, Findings, fact, fault, warning
 from imagebuilder.proof.python.installed import prove_requires, prove_search, prove_twice
 from imagebuilder.proof.reading.provenance import TraceKind
 from imagebuilder.proof.reading.python import (
@@ -20,11 +20,10 @@ from imagebuilder.proof.reading.python import (
     installed,
     site_packages,
 )
-from imagebuilder.proof.say import Say, some
+from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import PythonWorks
 
-SAY = Say(Question.PYTHON)
 WORDS = {"cpu": "the processor", "cuda": "CUDA", "rocm": "ROCm", "xpu": "XPU"}
 REBUILD = "rebuild the image; if that does not help, a later step changes the wheels"
 ENTRY = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d{1,4})(?P<minor>\d)[af]?")
@@ -38,7 +37,7 @@ def prove_python(subject: Subject) -> Findings:
             what = f"the Python environment {works.path} does not exist"
             where = Evidence(works.path, said="has no lib/python3.*/site-packages")
             hint = "add it under `python:` of the overlay that expects it"
-            yield SAY.fault(what, where, hint=hint)
+            yield fault(what, where, hint=hint)
             continue
         # 1. From outside: the interpreter, and what was installed.
         unfit = list(prove_interpreter(subject, works.path, site))
@@ -59,14 +58,14 @@ def prove_interpreter(subject: Subject, path: str, site: str) -> Findings:
     wheels = posixpath.basename(posixpath.dirname(site))
     if found is None or not subject.root.is_file(python):
         home = re.search(r"^home = (.*)$", subject.root.text(f"{path}/pyvenv.cfg"), re.MULTILINE)
-        yield SAY.fault(
+        yield fault(
             f"the interpreter of {path} is not in the image",
             Evidence(python, said="leads nowhere"),
             Evidence(f"{path}/pyvenv.cfg", symbol="home", said=home[1] if home else "not said"),
             hint="a package of the profile must install the interpreter, such as python3",
         )
     elif posixpath.basename(found).startswith("python3.") and posixpath.basename(found) != wheels:
-        yield SAY.fault(
+        yield fault(
             f"{path} was created for {wheels}, but its interpreter is {posixpath.basename(found)}",
             Evidence(python, said=f"leads to {found}"),
             Evidence(site, said=f"wheels of {wheels}"),
@@ -79,13 +78,13 @@ def prove_locked(subject: Subject, path: str, present: Mapping[str, Distribution
     if locked is None:
         what = f"no lock names the wheels of {path}"
         hint = "add it to an overlay with `python:`; what a script installs is not locked"
-        yield SAY.warning(what, Evidence(path, said=f"{len(present)} distributions"), hint=hint)
+        yield warning(what, Evidence(path, said=f"{len(present)} distributions"), hint=hint)
         return
     wrong = list(prove_distributions(path, present, locked))
     yield from wrong
     yield from prove_unlocked(subject, path, present, locked)
     if not wrong:
-        yield SAY.fact(f"{len(locked)} distributions as locked", Evidence(path))
+        yield fact(f"{len(locked)} distributions as locked", Evidence(path))
 
 
 def prove_distributions(
@@ -96,15 +95,15 @@ def prove_distributions(
         if found is None:
             what = f"{name} {version} is locked, but is not installed in {path}"
             hint = REBUILD
-            yield SAY.fault(what, Evidence(path, said=f"no {name}-{version}.dist-info"), hint=hint)
+            yield fault(what, Evidence(path, said=f"no {name}-{version}.dist-info"), hint=hint)
         elif not same_version(found.version, version):
-            yield SAY.fault(
+            yield fault(
                 f"{name} is installed as {found.version}, but locked as {version}",
                 Evidence(f"{found.path}/METADATA", symbol="Version", said=found.version),
                 hint=REBUILD,
             )
         elif not found.record:
-            yield SAY.fault(
+            yield fault(
                 f"{name} {version} in {path} is incomplete",
                 Evidence(found.path, said="has no METADATA and RECORD"),
                 hint=REBUILD,
@@ -126,7 +125,7 @@ def prove_unlocked(
         if not trace or trace.kind not in known
     ]
     if unknown:
-        yield SAY.warning(
+        yield warning(
             f"{path} has distributions that no lock names: {some(unknown)}",
             *(Evidence(present[name].path, said=present[name].version) for name in unknown[:3]),
             hint="add them to the file that `python: requirements:` of the overlay names, with "
@@ -144,26 +143,26 @@ def same_version(one: str, other: str) -> bool:
 def prove_imports(works: PythonWorks, site: str, said: Environment) -> Findings:
     if said.failure:
         what = f"the Python of {works.path} does not run: {said.failure}"
-        hint = f"run imagebuilder shell PROFILE -c '{works.path}/bin/python -V' to see it"
-        yield SAY.fault(what, Evidence(f"{works.path}/bin/python", said=said.failure), hint=hint)
+        hint = f"imagebuilder shell PROFILE -c '{works.path}/bin/python -V' shows it"
+        yield fault(what, Evidence(f"{works.path}/bin/python", said=said.failure), hint=hint)
         return
     for name in works.imports:
         module = said.modules[name]
         if module.error:
-            yield SAY.fault(
+            yield fault(
                 f"{name} does not import in {works.path}: {module.error}",
                 Evidence(module.path or site, section=f"line {module.line}", said=module.error),
                 hint=import_hint(module.error),
             )
         else:
             what = f"{name} {module.version} imports with Python {said.python}".replace("  ", " ")
-            yield SAY.fact(what, Evidence(f"{site}/{name.replace('.', '/')}"))
+            yield fact(what, Evidence(f"{site}/{name.replace('.', '/')}"))
     if said.torch:
         yield from prove_torch(works, f"{site}/torch", said.torch)
     elif works.platform != "cpu" and not any(m.error for m in said.modules.values()):
         what = f"{works.path} is for {WORDS[works.platform]}, but nothing in it imports torch"
         hint = "add torch to the `imports:` of that environment, and to its requirements"
-        yield SAY.fault(what, Evidence(site), hint=hint)
+        yield fault(what, Evidence(site), hint=hint)
 
 
 def import_hint(error: str) -> str:
@@ -183,12 +182,12 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Findings:
         if kinds:
             what = f"torch is built for {shown}, but the profile computes on the processor"
             hint = "use wheels for the processor: they are gigabytes smaller"
-            yield SAY.warning(what, where, hint=hint)
+            yield warning(what, where, hint=hint)
         else:
-            yield SAY.fact(f"torch {torch.version} is built for the processor", where)
+            yield fact(f"torch {torch.version} is built for the processor", where)
         return
     if works.platform not in kinds:
-        yield SAY.fault(
+        yield fault(
             f"torch {torch.version} is built for {shown}, but the profile is for "
             f"{WORDS[works.platform]} {works.cuda}".rstrip(),
             where,
@@ -198,9 +197,9 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Findings:
     if works.cuda and torch.cuda != works.cuda:
         what = f"torch is built with CUDA {torch.cuda}, but the profile is for CUDA {works.cuda}"
         hint = f"pin a torch that is built with CUDA {works.cuda}, and what is built against it"
-        yield SAY.fault(what, where, hint=hint)
+        yield fault(what, where, hint=hint)
         return
-    yield SAY.fact(f"torch {torch.version} is built for {shown}", where)
+    yield fact(f"torch {torch.version} is built for {shown}", where)
     if works.target:
         yield prove_target(works, place, torch)
 
@@ -210,15 +209,15 @@ def prove_target(works: PythonWorks, place: str, torch: Torch) -> Finding:
     where = Evidence(place, symbol="torch._C._cuda_getArchFlags()", said=flags)
     native = [flag for flag in torch.flags if runs_natively(flag, works.target)]
     if native:
-        return SAY.fact(f"torch has code for {works.target}: {native[-1]}", where)
+        return fact(f"torch has code for {works.target}: {native[-1]}", where)
     forward = [flag for flag in torch.flags if runs_forward(flag, works.target)]
     if forward:
         what = f"torch has only PTX for {works.target}: {forward[-1]}"
         hint = "it works, but the driver compiles it at first use, which takes minutes at every "
         hint += "boot of a node without a persistent cache"
-        return SAY.warning(what, where, hint=hint)
+        return warning(what, where, hint=hint)
     what = f"torch has no code for {works.target}; it has {flags}"
-    return SAY.fault(what, where, hint=f"use a torch that is built with {works.target}")
+    return fault(what, where, hint=f"use a torch that is built with {works.target}")
 
 
 def runs_natively(flag: str, target: str) -> bool:

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from imagebuilder.families.registry import families
 from imagebuilder.files import read_plain
-from imagebuilder.image.proof import Evidence, Findings, Question
+from imagebuilder.image.proof import Evidence, Findings, fact, fault
 from imagebuilder.proof.reading.provenance import Provenance, TraceKind
-from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.types import AllowedSecret
 from imagebuilder.secret import find_lines, find_secrets, may_be
@@ -42,7 +41,6 @@ PUBLIC_PART = re.compile(r".*\.(pub|crt|cer|pem|md|rst|html|py|sh|service|socket
 CODE = re.compile(r"\.(py|pyi|pl|pm|rb|js|mjs|ts|go|rs|c|h|cc|cpp|hpp|java|lua|php|R|jl)$")
 CODE_BEGIN = re.compile(r"#!.*\b(python|perl|ruby|node|lua|php)")
 LOGIN_PATHS = ("/etc/passwd", "/etc/passwd-", "/etc/pam.d/")
-say = Say(Question.SECRETS)
 HOME = r"(/root|/home/[^/]+|/etc/skel|/srv/[^/]+|/opt/[^/]+|/var/lib/[^/]+)"
 AS_NODE_FILE = "provide it to the node as one of its own files"
 REMOVE = "remove it in the script or package that makes it"
@@ -79,12 +77,12 @@ def prove_secrets(subject: Subject) -> Findings:
         hint = f"{todo}, or allow it in the overlay: `allow-secret: [{{path: PATH, because: WHY}}]`"
         what = f"{kind} in the image: {shown(places)}"
         found_at = (Evidence(p.where, said=provenance.who(p.path)) for p in places)
-        yield say.fault(what, *list(found_at)[:MOST_PLACES], hint=hint)
+        yield fault(what, *list(found_at)[:MOST_PLACES], hint=hint)
     for allowed, places in intended.items():
-        yield say.fact(f"{allowed.path} may contain a secret: {allowed.because}",
+        yield fact(f"{allowed.path} may contain a secret: {allowed.because}",
                        *(Evidence(p.where, said=p.kind) for p in places[:MOST_PLACES]))  # fmt: skip
     if subject.provenance and not faults:
-        yield say.fact("no secret in files other than unchanged files of packages")
+        yield fact("no secret in files other than unchanged files of packages")
 
 
 def shown(places: Sequence[SecretAt]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from imagebuilder.errors import InputError
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.phrases import list_first
 from imagebuilder.proof.reading.config import list_at, read_toml, table_at, value_at
 from imagebuilder.proof.reading.containers import (
@@ -20,7 +20,6 @@ from imagebuilder.proof.reading.containers import (
     read_daemon,
 )
 from imagebuilder.proof.reading.units import FOLDERS, Unit, find_program, find_unit
-from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.start import IN_IMAGE
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.positions import parse_document
@@ -67,7 +66,7 @@ def prove_daemon(subject: Subject, docker: Unit | None) -> Findings:
     root, read = subject.root, read_daemon(subject)
     if read.problem:
         what = f"dockerd does not start: {DAEMON} {read.problem}"
-        yield SAY.fault(what, read.evidence, hint="correct it: dockerd --validate")
+        yield fault(what, read.evidence, hint="correct it: dockerd --validate")
         return
     settings = read.values
     words = [w for line in docker.every("ExecStart") for w in line.split()] if docker else []
@@ -78,18 +77,18 @@ def prove_daemon(subject: Subject, docker: Unit | None) -> Findings:
             what += f"({option})"
             hint = "keep one of them; in a drop-in, an empty ExecStart= removes the unit's own"
             units = [Evidence(path) for path in docker.paths[-1:]] if docker else []
-            yield SAY.fault(what, Evidence(DAEMON, symbol=key), *units, hint=hint)
+            yield fault(what, Evidence(DAEMON, symbol=key), *units, hint=hint)
     runtimes = table_at(settings, "runtimes")
     for name, runtime in runtimes.items():
         path = value_at(runtime, "path")
         if isinstance(path, str) and not find_program(root, path):
             what = f"Docker's runtime {name} cannot start containers: {path} is not in the image"
-            yield SAY.fault(what, Evidence(DAEMON, symbol=name, said=path), hint="install it")
+            yield fault(what, Evidence(DAEMON, symbol=name, said=path), hint="install it")
     default = str(settings.get("default-runtime", "runc"))
     if default not in BUILT_IN and default not in runtimes:
         what = f"dockerd does not start: its default runtime {default} is not among its runtimes"
         hint = "run nvidia-ctk runtime configure when the image is built, or remove that line"
-        yield SAY.fault(what, Evidence(DAEMON, symbol="default-runtime"), hint=hint)
+        yield fault(what, Evidence(DAEMON, symbol="default-runtime"), hint=hint)
 
 
 def prove_toolkit(root: Root) -> Findings:
@@ -97,20 +96,20 @@ def prove_toolkit(root: Root) -> Findings:
     read = read_toml(root, TOOLKIT)
     if read.problem:
         what = f"no container gets a card: {TOOLKIT} {read.problem}"
-        yield SAY.fault(what, Evidence(TOOLKIT), hint="write it with nvidia-ctk config")
+        yield fault(what, Evidence(TOOLKIT), hint="write it with nvidia-ctk config")
         return
     cli = table_at(read.values, CLI)
     if cli.get(NO_CGROUPS) is True:
         what = f"Docker's containers may not open the card: {NO_CGROUPS} of {TOOLKIT} is for "
         what += "rootless containers"
         evidence = Evidence(TOOLKIT, CLI, NO_CGROUPS, f"{NO_CGROUPS} = true")
-        yield SAY.fault(what, evidence, hint=f"set {NO_CGROUPS} = false")
+        yield fault(what, evidence, hint=f"set {NO_CGROUPS} = false")
     told = str(cli.get("ldconfig", ""))
     path = told.removeprefix("@")  # which is a program of the node, not of the container
     if told.startswith("@/") and not root.is_file(path):
         what = f"no container gets a card: {TOOLKIT} names {path}, which is not in the image"
         where = Evidence(TOOLKIT, CLI, "ldconfig", f'ldconfig = "{told}"')
-        yield SAY.fault(what, where, hint='set ldconfig = "@/sbin/ldconfig" (.real is Ubuntu\'s)')
+        yield fault(what, where, hint='set ldconfig = "@/sbin/ldconfig" (.real is Ubuntu\'s)')
 
 
 def prove_cri(root: Root) -> Findings:
@@ -119,11 +118,11 @@ def prove_cri(root: Root) -> Findings:
     has_kubelet = find_unit(root, KUBELET) is not None
     if read.problem and (has_kubelet or find_unit(root, ENGINE)):
         what = f"containerd does not start: {CONTAINERD} {read.problem}"
-        yield SAY.fault(what, Evidence(CONTAINERD), hint="generate it: containerd config default")
+        yield fault(what, Evidence(CONTAINERD), hint="generate it: containerd config default")
     elif has_kubelet and has_no_cri(read.values):
         what = f"the kubelet finds no runtime: disabled_plugins of {CONTAINERD} contains cri"
         evidence = Evidence(CONTAINERD, symbol="disabled_plugins")
-        yield SAY.fault(what, evidence, hint="remove it from that list")
+        yield fault(what, evidence, hint="remove it from that list")
 
 
 def prove_names(root: Root) -> Findings:
@@ -135,7 +134,7 @@ def prove_names(root: Root) -> Findings:
         what = f"containerd ignores [plugins.'{old[0]}'] in {CONTAINERD}: version {version} of the "
         what += "file has other names, and containers run with the default runtime, without a card"
         where = Evidence(CONTAINERD, symbol="version", said=f"version = {version}")
-        yield SAY.warning(what, where, hint="set version = 2, or run containerd config migrate")
+        yield warning(what, where, hint="set version = 2, or run containerd config migrate")
 
 
 def prove_registry(root: Root) -> Findings:
@@ -156,7 +155,7 @@ def prove_registry(root: Root) -> Findings:
             what += "with which containerd does not load its CRI plugin"
             where = Evidence(CONTAINERD, symbol="config_path", said=f"config_path = {folder}")
             hint = f"remove {too[0]}; {folder}/HOST/hosts.toml names the mirrors of a registry"
-            yield SAY.warning(what, where, hint=hint)
+            yield warning(what, where, hint=hint)
 
 
 def prove_devices(root: Root, path: str) -> Findings:
@@ -166,7 +165,7 @@ def prove_devices(root: Root, path: str) -> Findings:
         listed = parse_document(content, path).value if content.strip() else {}
     except InputError as error:
         what = f"no container gets the devices of {path}: {error.faults[0].what}"
-        yield SAY.fault(
+        yield fault(
             what,
             Evidence(path, said=error.faults[0].where),
             hint="correct it, or generate it again",
@@ -183,7 +182,7 @@ def prove_devices(root: Root, path: str) -> Findings:
         if maker := next(makers_of_lists(root), ""):
             what += f"; {maker} may list the same devices again at boot"
         is_used = any(find_program(root, name) for name in ENGINES) and not maker
-        say = SAY.fault if is_used else SAY.warning
+        say = fault if is_used else warning
         yield say(what, *where, hint=hint)
 
 

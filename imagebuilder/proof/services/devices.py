@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from re import fullmatch, search
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.reading.config import config_folders
 from imagebuilder.proof.reading.environment import (
     ADD_LOOPBACK,
@@ -28,7 +28,7 @@ from imagebuilder.proof.reading.environment import (
 from imagebuilder.proof.reading.libraries import DRIVERS, USUAL, announced, driver_said, files_in
 from imagebuilder.proof.reading.texts import unquoted
 from imagebuilder.proof.say import prove_answered
-from imagebuilder.proof.services import SAY, selectors
+from imagebuilder.proof.services import selectors
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.root import Root
@@ -69,15 +69,15 @@ def prove_selection(unit: str, backends: Sequence[str], environment: Environment
         said = f"{row.variable}={variable.value}"
         if fullmatch(row.hides, variable.value):
             what = f"{said} hides every device from {unit}"
-            yield SAY.fault(what, where, hint=REMOVE)
+            yield fault(what, where, hint=REMOVE)
         elif fullmatch(UUID, variable.value):
             what = (
                 f"{said} names a card by its UUID: no other node has that card, and {unit} finds "
             )
-            yield SAY.warning(f"{what}none there", where, hint=REMOVE)
+            yield warning(f"{what}none there", where, hint=REMOVE)
         elif fullmatch(row.fewer, variable.value):
             what = f"{said} hides devices from {unit}: a node with fewer devices may have none left"
-            yield SAY.warning(what, where, hint=REMOVE)
+            yield warning(what, where, hint=REMOVE)
 
 
 def prove_interfaces(
@@ -95,16 +95,16 @@ def prove_interfaces(
             what = f"{name}={variable.value} of {unit}: no NIC of a node has that name, and the "
             what += "processes of an engine do not find each other"
             hint = "remove it, or list the NICs to exclude: ^lo,docker"
-            yield (SAY.fault if uses else SAY.warning)(what, variable.evidence(name), hint=hint)
+            yield (fault if uses else warning)(what, variable.evidence(name), hint=hint)
         if uses_loopback(name, variable.value):
             what = f"{name}={variable.value} of {unit} {USES_LOOPBACK}"
-            yield SAY.warning(what, variable.evidence(name), hint=ADD_LOOPBACK)
+            yield warning(what, variable.evidence(name), hint=ADD_LOOPBACK)
         is_old = fullmatch(ADAPTERS, name) and search(OLD_ADAPTERS, variable.value)
         if is_old and (renamed := search(RENAMING, rules)):
             what = f"{name}={variable.value} of {unit}: udev renames the adapters for RDMA "
             what += f"(rdma_rename {renamed[1]}), and none has that name"
             hint = "use the name that `rdma link` prints on a node, or remove the variable"
-            yield SAY.warning(what, variable.evidence(name), hint=hint)
+            yield warning(what, variable.evidence(name), hint=hint)
 
 
 def prove_emulation(unit: str, backends: Sequence[str], environment: Environment) -> Findings:
@@ -112,7 +112,7 @@ def prove_emulation(unit: str, backends: Sequence[str], environment: Environment
         variable = environment.get(row.variable)
         if variable and readers & set(backends) and fullmatch(row.value, variable.value.strip()):
             what = f"{row.variable}={variable.value} takes the device from {unit}: {row.what}"
-            yield SAY.fault(what, variable.evidence(row.variable), hint=REMOVE)
+            yield fault(what, variable.evidence(row.variable), hint=REMOVE)
 
 
 def prove_hindrances(
@@ -127,7 +127,7 @@ def prove_hindrances(
             continue
         if variable and readers & set(backends) and fullmatch(row.value, variable.value.strip()):
             what = f"{row.variable}={variable.value} makes {unit} slow: {row.what}"
-            yield SAY.warning(what, variable.evidence(row.variable), hint=REMOVE)
+            yield warning(what, variable.evidence(row.variable), hint=REMOVE)
 
 
 def prove_python_path(
@@ -142,7 +142,7 @@ def prove_python_path(
         what = f"{unit} does not start: {HOME}={home.value} makes Python look for its own library "
         what += "there, and it is not there"
         hint = f"remove it; {PYTHON} names folders of further modules"
-        yield SAY.fault(what, home.evidence(HOME), hint=hint)
+        yield fault(what, home.evidence(HOME), hint=hint)
     variable = environment.get(PYTHON)
     if variable is None or not variable.value.strip(":"):
         return
@@ -158,10 +158,10 @@ def prove_python_path(
     if found:
         what = f"{said} makes {unit} import {found[0]} instead of the module in its environment"
         where = (variable.evidence(PYTHON), Evidence(found[0]))
-        yield SAY.fault(what, *where, hint=REMOVE)
+        yield fault(what, *where, hint=REMOVE)
     else:
         what = f"{said}: {unit} may import modules that its check for the device does not"
-        yield SAY.warning(what, variable.evidence(PYTHON), hint=REMOVE)
+        yield warning(what, variable.evidence(PYTHON), hint=REMOVE)
 
 
 def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Findings:
@@ -170,7 +170,7 @@ def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Fin
     targets = [target for target in subject.targets if target.startswith("gfx")]
     if override and targets and selectors.target_of(override.value) not in targets:
         target = selectors.target_of(override.value) or "a card without a target"
-        yield SAY.fault(
+        yield fault(
             f"{selectors.OVERRIDE}={override.value} makes ROCm in {unit} treat the card as "
             f"{target}, but the profile is for {' and '.join(targets)}",
             override.evidence(selectors.OVERRIDE),
@@ -182,7 +182,7 @@ def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Fin
         lacking = [t for t in targets if not any(t in name for name in names)]
         if lacking:
             what = f"{selectors.TENSILE}={folder.value} has no kernels for {' and '.join(lacking)}"
-            yield SAY.fault(what, folder.evidence(selectors.TENSILE), hint=REMOVE)
+            yield fault(what, folder.evidence(selectors.TENSILE), hint=REMOVE)
 
 
 def prove_search(
@@ -193,25 +193,25 @@ def prove_search(
                if p.startswith("/") and not subject.root.is_file(p)] if preload else []  # fmt: skip
     if preload and missing:
         what = f"{PRELOAD} of {unit} names {missing[0]}, which is not in the image"
-        yield SAY.fault(what, preload.evidence(PRELOAD), hint=REMOVE)
+        yield fault(what, preload.evidence(PRELOAD), hint=REMOVE)
     variable = environment.get(SEARCH)
     if variable is None or not programs:
         return
     for path, found in replaced(subject, variable.value.split(":")):
         what = f"{SEARCH}={variable.value} makes {unit} load {found} instead of {path}"
         where = (variable.evidence(SEARCH), Evidence(found))
-        yield SAY.fault(what, *where, hint=REMOVE)
+        yield fault(what, *where, hint=REMOVE)
     words = ["ldd", *programs]
     runs = [subject.run(["env", *each, *words]) for each in ((), (f"{SEARCH}={variable.value}",))]
     for done in runs:
         unread = f"which libraries {SEARCH} makes {unit} load"
-        yield from prove_answered(SAY, done, unread, variable.evidence(SEARCH))
+        yield from prove_answered(done, unread, variable.evidence(SEARCH))
     plain, changed = ({m["name"]: m["path"] for m in RESOLVED.finditer(d.stdout)} for d in runs)
     others = {n: path for n, path in changed.items() if n in plain and plain[n] != path}
     declared = {posixpath.basename(path) for path in subject.expectations.libraries}
     for name, path in ((n, p) for n, p in others.items() if n not in declared):
         what = f"{SEARCH}={variable.value} makes {unit} load {path} instead of {plain[name]}"
-        yield SAY.fault(what, variable.evidence(SEARCH), Evidence(path), hint=REMOVE)
+        yield fault(what, variable.evidence(SEARCH), Evidence(path), hint=REMOVE)
 
 
 def replaced(subject: Subject, folders: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -290,7 +290,7 @@ def prove_drivers(subject: Subject, unit: str, environment: Environment) -> Find
         if not left:
             gone = " and ".join(sorted({posixpath.basename(path) for path in lost}))
             what = f"{name}={variable.value} leaves {unit} without a Vulkan driver for a card"
-            yield SAY.fault(
+            yield fault(
                 f"{what}: it leaves out {gone}" if gone else what,
                 variable.evidence(name),
                 *(Evidence(path) for path in lost if root.lies(path)),

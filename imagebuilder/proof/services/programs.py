@@ -20,7 +20,7 @@ from re import findall
 from packaging.utils import canonicalize_name
 
 from imagebuilder.elf import read_needs
-from imagebuilder.image.proof import Evidence, Finding, Findings
+from imagebuilder.image.proof import Evidence, Finding, Findings, fault, warning
 from imagebuilder.proof.reading.environment import Environment
 from imagebuilder.proof.reading.mounts import find_mounts, mount_of
 from imagebuilder.proof.reading.python import installed, site_packages
@@ -34,7 +34,6 @@ from imagebuilder.proof.reading.systemd import (
 )
 from imagebuilder.proof.reading.texts import is_loopback, whole
 from imagebuilder.proof.reading.units import UnitPath, is_below, prefixes_of, unit_paths
-from imagebuilder.proof.services import SAY
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import Device
 from imagebuilder.root import Root
@@ -84,7 +83,7 @@ class SilentProgram:
 
     @property
     def say(self) -> Callable[..., Finding]:
-        return SAY.fault if self.is_sure else SAY.warning
+        return fault if self.is_sure else warning
 
 
 def prove_executable(root: Root, unit: LoadedUnit) -> Findings:
@@ -101,7 +100,7 @@ def prove_executable(root: Root, unit: LoadedUnit) -> Findings:
                 what += f"forbids {why}, and no {EXEC}= allows it"
                 hint = f"add {posixpath.dirname(path)} to {EXEC}=, or remove {NO_EXEC}="
                 where = [said_in(root, unit, key) for key in (NO_EXEC, EXEC) if unit.words(key)]
-                yield SAY.fault(what, *where, Evidence(path), hint=hint)
+                yield fault(what, *where, Evidence(path), hint=hint)
                 break
 
 
@@ -157,12 +156,12 @@ def prove_caches(subject: Subject, unit: LoadedUnit, environment: Environment) -
             what = f"{unit.name} cannot load what it compiles into {folder} ({name}): "
             what += f"{mount.name} is mounted with noexec"
             hint = "remove noexec, or use a folder on another file system"
-            yield SAY.warning(what, mount.evidence, variable.evidence(name), hint=hint)
+            yield warning(what, mount.evidence, variable.evidence(name), hint=hint)
         if unit.words(NO_EXEC) and folder and (forbids := forbidding(root, unit, folder)):
             what = f"{unit.name} may not load what it compiles into {folder} ({name}): "
             what += f"{NO_EXEC}={forbids} forbids it"
             hint = f"add {folder} to {EXEC}="
-            yield SAY.fault(what, said_in(root, unit, NO_EXEC), variable.evidence(name), hint=hint)
+            yield fault(what, said_in(root, unit, NO_EXEC), variable.evidence(name), hint=hint)
 
 
 def prove_watchdog(root: Root, unit: LoadedUnit) -> Findings:
@@ -228,7 +227,7 @@ def prove_platform_plugins(
         if gone := lacking(subject.root, site or "", posixpath.dirname(plugin.path)):
             what += f", and needs {gone}, which is not installed"
         hint = f"remove that distribution, or set {module.upper()}_PLUGINS= to the plugins to load"
-        yield SAY.warning(what, Evidence(plugin.path, said=plugin.code), hint=hint)
+        yield warning(what, Evidence(plugin.path, said=plugin.code), hint=hint)
 
 
 def read_plugins(root: Root, site: str, group: str) -> Iterator[PlatformPlugin]:
@@ -283,14 +282,14 @@ def prove_nodes(root: Root, service: Confined) -> Findings:
     top = unit.last("RootDirectory", "/").removeprefix("-")
     program = next((words[0] for words in unit.commands.get("ExecStart", ()) if words), "")
     if top != "/" and program and not root.is_file(f"{top}{program}"):
-        yield fault(root, unit, "RootDirectory", f"runs in {top}, which has no {program}")
+        yield barred(root, unit, "RootDirectory", f"runs in {top}, which has no {program}")
     for device in service.devices:
         if key := hidden_by(unit, device.path):
-            yield fault(root, unit, key, f"has {key}= and cannot open {device.path}")
+            yield barred(root, unit, key, f"has {key}= and cannot open {device.path}")
     owned = [device.path for device in service.devices if device.group]
     if owned and unit.last("PrivateUsers", "no") in ("yes", "self") and unit.last("User") != "root":
         what = "has PrivateUsers=yes: in its user namespace the group that owns "
-        yield fault(root, unit, "PrivateUsers", f"{what}{owned[0]} does not exist")
+        yield barred(root, unit, "PrivateUsers", f"{what}{owned[0]} does not exist")
 
 
 def hidden_by(unit: LoadedUnit, path: str) -> str:
@@ -305,11 +304,11 @@ def prove_drivers(root: Root, unit: LoadedUnit) -> Findings:
     if unit.last("MemoryDenyWriteExecute") == "yes":
         what = "has MemoryDenyWriteExecute=yes: the driver of the card compiles kernels in memory, "
         what += "but may not execute them"
-        yield fault(root, unit, "MemoryDenyWriteExecute", what)
+        yield barred(root, unit, "MemoryDenyWriteExecute", what)
     if unit.last("ProcSubset") == "pid":
         what = "has ProcSubset=pid: /proc/driver, /proc/devices, /proc/cpuinfo and /proc/meminfo "
         what += "are hidden from the driver and the engine"
-        yield fault(root, unit, "ProcSubset", what)
+        yield barred(root, unit, "ProcSubset", what)
 
 
 def covers(places: Iterable[UnitPath], path: str) -> bool:
@@ -329,26 +328,26 @@ def prove_calls(root: Root, service: Confined) -> Findings:
     refused = [call for call in needed if (call in names) == denies]
     if refused:
         what = f"may not call {', '.join(refused)}: SystemCallFilter="
-        yield fault(root, unit, "SystemCallFilter", what)
+        yield barred(root, unit, "SystemCallFilter", what)
 
 
 def prove_network(root: Root, service: Confined) -> Findings:
     unit = service.unit
     if unit.last("PrivateNetwork") == "yes":
-        yield fault(root, unit, "PrivateNetwork", "has PrivateNetwork=yes, so nobody can reach it")
+        yield barred(root, unit, "PrivateNetwork", "has PrivateNetwork=yes, so nobody can reach it")
     families = address_families(root, unit)
     if families is not None and not families & set(SERVER_FAMILIES):
-        yield fault(
+        yield barred(
             root,
             unit,
             "RestrictAddressFamilies",
             "may not use the network: RestrictAddressFamilies=",
         )
     if "any" in unit.words("SocketBindDeny") and not unit.words("SocketBindAllow"):
-        yield fault(root, unit, "SocketBindDeny", "may not listen on any port: SocketBindDeny=any")
+        yield barred(root, unit, "SocketBindDeny", "may not listen on any port: SocketBindDeny=any")
     allowed = [a for a in unit.words("IPAddressAllow") if not is_loopback(a)]
     if "0.0.0.0/0" in unit.words("IPAddressDeny") and not allowed:
-        yield fault(root, unit, "IPAddressDeny", "refuses every other machine: IPAddressDeny=any")
+        yield barred(root, unit, "IPAddressDeny", "refuses every other machine: IPAddressDeny=any")
 
 
 def prove_limits(root: Root, service: LoadedUnit, unit: LoadedUnit, *, gpu: bool) -> Findings:
@@ -360,14 +359,14 @@ def prove_limits(root: Root, service: LoadedUnit, unit: LoadedUnit, *, gpu: bool
         value = unit.last(key)
         if value.isdecimal() and whole(value) < least:
             what = f"{service.name} is limited to {key}={value}{whose}: {why}"
-            yield SAY.fault(what, said_in(root, unit, key), hint=LOOSEN)
+            yield fault(what, said_in(root, unit, key), hint=LOOSEN)
     if 0 < processors_of(unit) < 1:
         what = f"{service.name} gets less than one processor{whose}: CPUQuota="
-        yield SAY.fault(what, said_in(root, unit, "CPUQuota"), hint=LOOSEN)
+        yield fault(what, said_in(root, unit, "CPUQuota"), hint=LOOSEN)
     if unit.last("LimitCPU").isdecimal() and unit.last("LimitCPU") != str((1 << 64) - 1):
         what = f"{service.name} is killed after {unit.last('LimitCPU')} s of processor time: "
         what += "LimitCPU="
-        yield SAY.fault(what, said_in(root, unit, "LimitCPU"), hint=LOOSEN)
+        yield fault(what, said_in(root, unit, "LimitCPU"), hint=LOOSEN)
 
 
 def processors_of(unit: LoadedUnit) -> float:
@@ -376,6 +375,6 @@ def processors_of(unit: LoadedUnit) -> float:
     return sum(float(number) * UNITS[name] for number, name in parts)
 
 
-def fault(root: Root, unit: LoadedUnit, key: str, what: str) -> Finding:
+def barred(root: Root, unit: LoadedUnit, key: str, what: str) -> Finding:
     """The fault of a setting, with the line that sets it."""
-    return SAY.fault(f"{unit.name} {what}", said_in(root, unit, key), hint=LOOSEN)
+    return fault(f"{unit.name} {what}", said_in(root, unit, key), hint=LOOSEN)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fact
 from imagebuilder.proof.reading.commands import CommandLine, command_of
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.nodes import opened_by
 from imagebuilder.proof.reading.systemd import LoadedUnit, find_loaded
-from imagebuilder.proof.services import SAY, devices, settings, start
+from imagebuilder.proof.services import devices, settings, start
 from imagebuilder.proof.services.containers import prove_containers
 from imagebuilder.proof.services.programs import (
     Confined,
@@ -48,7 +48,7 @@ def prove_services(subject: Subject) -> Findings:
         yield from found
         if not found:
             what = f"{name} runs as its overlay declares"
-            yield SAY.fact(what, *(Evidence(p) for p in unit.paths))
+            yield fact(what, *(Evidence(p) for p in unit.paths))
 
 
 def prove_service(subject: Subject, unit: LoadedUnit, engine: ExpectedEngine | None) -> Findings:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.reading.commands import CommandLine, SettingValue, without
 from imagebuilder.proof.reading.config import config_folders
 from imagebuilder.proof.reading.environment import Environment, environment_of
@@ -23,7 +23,6 @@ from imagebuilder.proof.reading.texts import (
 )
 from imagebuilder.proof.reading.units import is_below
 from imagebuilder.proof.say import prove_answered
-from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.programs import processors_of
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import EngineKind
@@ -46,13 +45,13 @@ def prove_processor(line: CommandLine, kind: EngineKind) -> Findings:
             what = f"{line.unit} has {found.by}: {kind.title} leaves part of the work or of the "
             what += "memory on the processor"
             hint = "remove it if the model fits on the card"
-            yield SAY.warning(what, found.evidence, hint=hint)
+            yield warning(what, found.evidence, hint=hint)
             continue
         if found and setting.processor and re.fullmatch(setting.processor, found.value.strip()):
             what = f"{line.unit} has {found.by}: {kind.title} computes on the processor and nobody "
             what += "notices"
             hint = f"remove it, or set it as the recipe does ({kind.choice})"
-            yield SAY.fault(what, found.evidence, hint=hint)
+            yield fault(what, found.evidence, hint=hint)
 
 
 def prove_values(line: CommandLine, kind: EngineKind) -> Findings:
@@ -67,11 +66,11 @@ def prove_values(line: CommandLine, kind: EngineKind) -> Findings:
             both = f"{found.by} and {other.by}" if other else found.by
             what = f"{line.unit} has {both}: {setting.because}"
             where = (found.evidence, other.evidence) if other else (found.evidence,)
-            yield SAY.fault(what, *where, hint="remove it, or set another value")
+            yield fault(what, *where, hint="remove it, or set another value")
         elif found and setting.beyond and re.fullmatch(setting.beyond, value):
             what = f"{line.unit} has {found.by}: a node with one device does not have that device"
             hint = "remove it, unless every node of the profile has that many devices"
-            yield SAY.warning(what, found.evidence, hint=hint)
+            yield warning(what, found.evidence, hint=hint)
 
 
 def find_other(line: CommandLine, setting: SettingModel) -> SettingValue | None:
@@ -101,7 +100,7 @@ def prove_threads(
             what = f"{unit.name} may use {share:g} processors ({key}= of {limited.name}), but "
             what += f"{kind.title} starts {starts}, which wait for each other"
             hint = f"set its number of threads to {share:g}, or remove {key}="
-            yield SAY.warning(what, *(Evidence(path) for path in limited.paths[-1:]), hint=hint)
+            yield warning(what, *(Evidence(path) for path in limited.paths[-1:]), hint=hint)
 
 
 def shares_of(unit: LoadedUnit) -> Iterator[tuple[str, float]]:
@@ -118,7 +117,7 @@ def prove_lent(startup: Startup, line: CommandLine, kind: EngineKind) -> Finding
             what = f"{line.unit} has {found.by}: no node of this image lends its devices, because "
             what += f"{setting.lent_by} does not start at boot"
             hint = f"enable {setting.lent_by}, unless those machines boot another image"
-            yield SAY.warning(what, found.evidence, hint=hint)
+            yield warning(what, found.evidence, hint=hint)
 
 
 def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Findings:
@@ -137,12 +136,12 @@ def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Find
         what = f"{where}: no other machine can reach it, although the profile declares "
         what += f"{port.value}/tcp"
         hint = f"set the same address in the recipe and in {address.evidence.path}"
-        yield SAY.fault(what, address.evidence, hint=hint)
+        yield fault(what, address.evidence, hint=hint)
     elif not declared and not local:
         ports = ", ".join(subject.image.listens) or "none"
         what = f"{where}, which no overlay declares (declared: {ports})"
         hint = "use the declared port, or declare this one (overlay key listens:)"
-        yield SAY.fault(what, port.evidence, hint=hint)
+        yield fault(what, port.evidence, hint=hint)
 
 
 def prove_port(subject: Subject, unit: LoadedUnit, line: CommandLine, kind: EngineKind) -> Findings:
@@ -157,7 +156,7 @@ def prove_port(subject: Subject, unit: LoadedUnit, line: CommandLine, kind: Engi
         what = f"{unit.name} cannot listen on port {port.value}: {unit.last('User')} may only use "
         what += f"ports {least} and above"
         hint = "use another port, or add AmbientCapabilities=CAP_NET_BIND_SERVICE"
-        yield SAY.fault(what, port.evidence, hint=hint)
+        yield fault(what, port.evidence, hint=hint)
 
 
 def serves_others(subject: Subject, line: CommandLine, kind: EngineKind) -> bool:
@@ -186,14 +185,14 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Fin
     words = [w for w in without(line.words, options) if w]
     done = subject.run(["env", *assignments, *words, *command[1:]])
     unread = f"whether {kind.title} accepts the options and variables of {line.unit}"
-    unanswered = list(prove_answered(SAY, done, unread, Evidence(line.path)))
+    unanswered = list(prove_answered(done, unread, Evidence(line.path)))
     yield from unanswered
     if done.status and not unanswered:
         output = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.status}"]
         error = next((x for x in output if "error" in x.lower()), output[-1]).strip()
         what = f"{kind.title} rejects the options or variables of {line.unit}: {error}"
         hint = "correct that option or variable; the engine's --help lists them all"
-        yield SAY.fault(what, Evidence(line.path, said=" ".join(line.words)), hint=hint)
+        yield fault(what, Evidence(line.path, said=" ".join(line.words)), hint=hint)
 
 
 def made_later(subject: Subject, unit: str) -> list[str]:
@@ -221,7 +220,7 @@ def prove_known(subject: Subject, line: CommandLine, kind: EngineKind) -> Findin
             where = line.adds if is_added and line.adds else Evidence(line.path, said=word)
             what = f"{line.unit} does not start: this {kind.title} has no option --{name}"
             hint = "remove it, or look up its new name in the engine's --help"
-            yield SAY.fault(what, where, hint=hint)
+            yield fault(what, where, hint=hint)
     known = words_of(subject.root, words.variables)
     for name, variable in line.environment.items() if known and words.prefix else ():
         if name.startswith(words.prefix) and name.lower() not in known:
@@ -229,7 +228,7 @@ def prove_known(subject: Subject, line: CommandLine, kind: EngineKind) -> Findin
                 f"{line.unit} has {name}, which this {kind.title} does not read: it has no effect"
             )
             hint = "remove it, or look up the option that replaced it"
-            yield SAY.warning(what, variable.evidence(name), hint=hint)
+            yield warning(what, variable.evidence(name), hint=hint)
 
 
 def words_of(root: Root, patterns: Sequence[str]) -> frozenset[str]:
@@ -252,7 +251,7 @@ def prove_one_address(root: Root, unit: str, name: str, address: str, where: Evi
         what = f"{unit} listens on {number} ({name}), the address of one node: on all others it "
         what += "does not start"
         hint = "listen on every address, and limit access with a firewall or IPAddressAllow="
-        yield SAY.warning(what, where, hint=hint)
+        yield warning(what, where, hint=hint)
 
 
 def prove_hosts(subject: Subject) -> Findings:
@@ -289,4 +288,4 @@ def prove_model(
         what = f"systemd-tmpfiles removes what is older than {nearest.age} from {nearest.path}, "
         what += f"where {unit} has its model"
         hint = "remove the age from that line (the sixth field)"
-        yield SAY.fault(what, Evidence(nearest.place, said=nearest.said), hint=hint)
+        yield fault(what, Evidence(nearest.place, said=nearest.said), hint=hint)

@@ -8,7 +8,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-from imagebuilder.image.proof import Evidence, Finding, Findings
+from imagebuilder.image.proof import Evidence, Finding, Findings, fault, warning
 from imagebuilder.proof.reading.commands import GUARDS, PLAIN, CommandLine, run_guards
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import (
@@ -25,7 +25,6 @@ from imagebuilder.proof.reading.nodes import find_family
 from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.units import BINARIES, find_unit, is_below, unit_paths
 from imagebuilder.proof.say import some
-from imagebuilder.proof.services import SAY
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.expectations import Device
@@ -69,7 +68,7 @@ def never(subject: Subject, unit: LoadedUnit, key: str, why: str) -> Finding:
     what = f"{unit.name} never starts: {why}"
     hint = "remove that condition; check for the device with an ExecStartPre= that fails "
     hint += "without it"
-    return SAY.fault(what, said_in(subject.root, unit, key), hint=hint)
+    return fault(what, said_in(subject.root, unit, key), hint=hint)
 
 
 def unmet(subject: Subject, kind: str, value: str, *, negated: bool) -> str:
@@ -106,7 +105,7 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
             what = f"{unit.name} never starts: it requires {path}, which {where}, and "
             what += "nothing in the image creates it"
             hint = f"ship what writes it, or make it optional: EnvironmentFile=-{path}"
-            yield SAY.fault(what, said_in(subject.root, unit, "EnvironmentFile"), hint=hint)
+            yield fault(what, said_in(subject.root, unit, "EnvironmentFile"), hint=hint)
     for words in unit.commands.get("ExecCondition", ()):
         command = expanded(words, environment)
         path = command[-1] if len(command) > 1 else ""
@@ -114,7 +113,7 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
         if is_test and not path and words[-1].startswith("${"):
             what = f"{unit.name} never starts: it checks for {words[-1]}, which nothing sets"
             said = said_in(subject.root, unit, "ExecCondition")
-            yield SAY.fault(what, said, hint="set that variable, or remove the condition")
+            yield fault(what, said, hint="set that variable, or remove the condition")
             continue
         tests = is_test and path.startswith("/")
         folder = posixpath.dirname(path)
@@ -127,7 +126,7 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
             hint = "name a path below a mount point of the image, such as /models"
         else:
             continue
-        yield SAY.fault(
+        yield fault(
             f"{unit.name} never starts: it checks for {path}{why}",
             said_in(subject.root, unit, key),
             *(v.evidence(name) for name, v in environment.items() if v.value == path),
@@ -140,7 +139,7 @@ def prove_lines(subject: Subject, unit: LoadedUnit) -> Findings:
     for path in files_of(subject.root, unit):
         # Without the values, which may be secrets.
         for name, remark in remarks(subject.root.text(path)):
-            say = SAY.fault if remark.lstrip("#")[:1] in ("", " ", "\t") else SAY.warning
+            say = fault if remark.lstrip("#")[:1] in ("", " ", "\t") else warning
             yield say(
                 f"{name} of {path} has a comment after its value, which systemd takes as part of "
                 f"the value: {unit.name} gets both",
@@ -148,7 +147,7 @@ def prove_lines(subject: Subject, unit: LoadedUnit) -> Findings:
                 hint="move the comment to a line of its own, or quote the value if it has a #",
             )
         for name in unclosed(subject.root.text(path)):
-            yield SAY.fault(
+            yield fault(
                 f"the quotation mark in the value of {name} in {path} is never closed: {unit.name} "
                 "takes the lines below for a part of the value",
                 Evidence(path, symbol=name, said=f"{name}="),
@@ -158,7 +157,7 @@ def prove_lines(subject: Subject, unit: LoadedUnit) -> Findings:
             first = ignored[0].partition("=")[0].strip()
             what = f"systemd ignores {first!r} of {path}: {unit.name} does not get that variable"
             hint = "write NAME=VALUE without export: EnvironmentFile= is not a shell script"
-            yield SAY.fault(what, Evidence(path, said=f"{first}="), hint=hint)
+            yield fault(what, Evidence(path, said=f"{first}="), hint=hint)
 
 
 def hiding(unit: LoadedUnit, path: str) -> str:
@@ -211,7 +210,7 @@ def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Find
     if others:
         what = f"{line.unit} starts {others[0]} instead of {program}: the check for the device and "
         what += "the proof examine another program"
-        yield SAY.fault(what, Evidence(line.path, said=" ".join(line.words)), hint=hint)
+        yield fault(what, Evidence(line.path, said=" ".join(line.words)), hint=hint)
         return
     search = line.environment.get("PATH")
     for folder in (search.value if search else PATH).split(":"):
@@ -221,7 +220,7 @@ def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Find
         if subject.root.is_file(path):
             what = f"{path} comes before {program} in PATH: a check for the device by name uses "
             what += f"a different program from the one that {line.unit} runs"
-            yield SAY.fault(what, Evidence(path), hint=hint)
+            yield fault(what, Evidence(path), hint=hint)
             return
 
 
@@ -265,7 +264,7 @@ def prove_others(
             what += "the processor"
             hint = "disable it, or give it an ExecStartPre= that fails without the device, as "
             hint += f"{unit.name} has"
-            yield SAY.fault(what, said_in(subject.root, other, "ExecStart"), hint=hint)
+            yield fault(what, said_in(subject.root, other, "ExecStart"), hint=hint)
 
 
 def refuses_without(subject: Subject, name: str) -> bool:
@@ -282,7 +281,7 @@ def prove_closed(root: Root, name: str, devices: Sequence[Device]) -> Findings:
         what = f"{name} finds no card: {key}= takes {some(shut or (d.path for d in devices))} from "
         what += "it, and the engine computes on the processor"
         hint = "set PrivateDevices=no, and with a DevicePolicy= also DeviceAllow= for the devices"
-        yield SAY.fault(what, *(Evidence(path, "Service") for path in unit.paths), hint=hint)
+        yield fault(what, *(Evidence(path, "Service") for path in unit.paths), hint=hint)
 
 
 def runs(words: Sequence[str], program: str) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.clusters import engines, kubernetes, peers, ranks, slurm, state
 from imagebuilder.proof.reading.systemd import SYSTEMD
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files import authorities, mounts, needed, slips, unread
 from imagebuilder.proof.system.login import accounts, limits, sshd
 from imagebuilder.proof.system.network import firewall, nic
@@ -72,7 +71,7 @@ def prove_system(subject: Subject) -> Findings:
     if not subject.startup.units:
         what = "the image's systemd-analyze does not report what starts: units were not checked"
         hint = "run `systemd-analyze verify default.target` in the image to see why"
-        yield SAY.warning(what, Evidence("/usr/bin/systemd-analyze"), hint=hint)
+        yield warning(what, Evidence("/usr/bin/systemd-analyze"), hint=hint)
         return
     for rule in RULES:
         yield from rule(subject)

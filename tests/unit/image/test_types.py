@@ -79,11 +79,11 @@ ANSWERS = st.sampled_from(Question).flatmap(
         st.tuples(
             st.builds(
                 Finding,
-                st.just(question),
                 st.sampled_from(Level),
                 WORDS,
                 st.tuples(EVIDENCE),
                 WORDS,
+                st.just(question),
             )
         ),
     )

@@ -134,7 +134,7 @@ def test_all_programs_together_do_not_fill_the_memory() -> None:
 
 
 def test_findings_without_an_end_are_a_fault(tmp_path: Path) -> None:
-    warning = Finding(Question.SYSTEM, Level.WARNING, "again", hint="again")
+    warning = Finding(Level.WARNING, "again", hint="again", question=Question.SYSTEM)
     answer = answer_question(subject(tmp_path), Question.SYSTEM, lambda _: repeat(warning))
     assert len(answer.findings) == MOST_FINDINGS + 1
     assert answer.result is Result.FAILED
@@ -142,9 +142,11 @@ def test_findings_without_an_end_are_a_fault(tmp_path: Path) -> None:
 
 def test_findings_are_printable_lines(tmp_path: Path) -> None:
     name = "/etc/a\nb\x1b[31m.service"
-    finding = Finding(Question.SYSTEM, Level.FAULT, name, (Evidence(name, name, name, name),), name)
+    finding = Finding(
+        Level.FAULT, name, (Evidence(name, name, name, name),), name, question=Question.SYSTEM
+    )
     (found,) = answer_question(subject(tmp_path), Question.SYSTEM, lambda _: [finding]).findings
     plain = r"/etc/a\nb\x1b[31m.service"
     assert found == Finding(
-        Question.SYSTEM, Level.FAULT, plain, (Evidence(plain, plain, plain, plain),), plain
+        Level.FAULT, plain, (Evidence(plain, plain, plain, plain),), plain, question=Question.SYSTEM
     )

@@ -24,15 +24,18 @@ from imagebuilder.proof.terminal import MATRIX_HEAD, matrix_row, render_proof
 from tests.images import IMAGE
 
 FACT = Finding(
-    Question.KERNEL, Level.FACT, "one kernel", (Evidence("/usr/lib/modules/6.12", said="6.12"),)
+    Level.FACT,
+    "one kernel",
+    (Evidence("/usr/lib/modules/6.12", said="6.12"),),
+    question=Question.KERNEL,
 )
-WARNING = Finding(Question.CODE, Level.WARNING, "PTX only", hint="wait at the first start")
+WARNING = Finding(Level.WARNING, "PTX only", hint="wait at the first start", question=Question.CODE)
 FAULT = Finding(
-    Question.CODE,
     Level.FAULT,
     "no code for gfx1151",
     tuple(Evidence(f"/lib/{n}.so", ".hip_fatbin", said="gfx1102") for n in range(8)),
     "use Vulkan",
+    question=Question.CODE,
 )
 GOOD = Proof("p@1", (Answer(Question.KERNEL, (FACT,), 1.5), Answer(Question.CODE, (WARNING,))))
 BAD = Proof("p@1", (Answer(Question.KERNEL, (FACT,)), Answer(Question.CODE, (WARNING, FAULT))))

@@ -15,11 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.reading.scripts import texts_of
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject, once
-from imagebuilder.proof.system import SAY
 
 # Where programs look for them (containers-certs.d(5), update-ca-certificates(8)).
 AUTHORITIES = (
@@ -67,7 +66,7 @@ def prove_authorities(subject: Subject) -> Findings:
             day = f"{datetime.fromtimestamp(max(dates), UTC):%Y-%m-%d}"
             what = f"the certificate of an authority in {path} expired on {day}: connections to "
             what += "servers that it vouches for fail"
-            yield SAY.warning(what, Evidence(path), hint="replace it, or remove the file")
+            yield warning(what, Evidence(path), hint="replace it, or remove the file")
 
 
 def prove_anchors(subject: Subject) -> Findings:
@@ -94,7 +93,7 @@ def prove_anchors(subject: Subject) -> Findings:
             f"programs do not trust the authority {lost[0].name or 'of a site'} in {path}: {why}, "
         )
         what += "and connections to servers that it vouches for fail"
-        yield SAY.warning(what, Evidence(path), hint=hint)
+        yield warning(what, Evidence(path), hint=hint)
 
 
 def updates(subject: Subject) -> bool:
@@ -119,7 +118,7 @@ def prove_served(subject: Subject) -> Findings:
         if by := naming(subject, path):
             what = f"the certificate of {first.name or 'a server'} in {path}, which {by} names, "
             what += f"expired on {first.last_day}: whoever checks it refuses the connection"
-            yield SAY.warning(what, Evidence(path), hint="replace it, or let each node get its own")
+            yield warning(what, Evidence(path), hint="replace it, or let each node get its own")
 
 
 def ends_of(text: str) -> list[float]:

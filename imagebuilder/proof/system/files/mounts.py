@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.mounts import (
     FSTAB,
@@ -20,7 +20,6 @@ from imagebuilder.proof.reading.mounts import (
 from imagebuilder.proof.reading.texts import size_of
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 
 LOCAL = ("UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "/dev/")
 OPTIONAL = frozenset(("nofail", "noauto", "x-systemd.automount"))
@@ -66,7 +65,7 @@ def prove_fields(subject: Subject) -> Findings:
             what = f"line {number} of {FSTAB} is ignored, or its options end at the blank, so that "
             what += f"{words[1]} is not mounted as meant: {extra[0]} stands for a number"
             hint = "write the options without blanks, and \\040 for a blank in a path"
-            yield SAY.fault(what, Evidence(FSTAB, said=line.strip()), hint=hint)
+            yield fault(what, Evidence(FSTAB, said=line.strip()), hint=hint)
 
 
 def prove_mounts(subject: Subject) -> Findings:
@@ -85,7 +84,7 @@ def prove_disk(mount: SiteMount) -> Findings:
     is_local = mount.path == FSTAB and mount.device.startswith(LOCAL) and mount.kind != "swap"
     if is_local and not OPTIONAL & set(mount.options.split(",")):
         what = f"a node without {mount.device} stops in emergency mode: {mount.name} lacks nofail"
-        yield SAY.fault(what, mount.evidence, hint="add the option nofail")
+        yield fault(what, mount.evidence, hint="add the option nofail")
 
 
 def prove_shared_memory(mount: SiteMount) -> Findings:
@@ -95,7 +94,7 @@ def prove_shared_memory(mount: SiteMount) -> Findings:
         what = f"/dev/shm has {found[0]}: PyTorch, NCCL, MPI and Ray share memory there between "
         what += "processes, and may end with a bus error or No space left on device"
         hint = "remove size=: the default is half of the memory, and only what is used is allocated"
-        yield SAY.warning(what, mount.evidence, hint=hint)
+        yield warning(what, mount.evidence, hint=hint)
 
 
 def prove_soft(mount: SiteMount) -> Findings:
@@ -104,7 +103,7 @@ def prove_soft(mount: SiteMount) -> Findings:
     if mount.kind in NFS and SOFT & set(options) and "ro" not in options:
         what = f"{mount.name} gives up what it writes when its server answers late "
         what += f"({min(SOFT & set(options))}), and programs rarely notice"
-        yield SAY.warning(what, mount.evidence, hint="use hard, which is the default, or ro")
+        yield warning(what, mount.evidence, hint="use hard, which is the default, or ro")
 
 
 def prove_transport(subject: Subject, mount: SiteMount) -> Findings:
@@ -116,7 +115,7 @@ def prove_transport(subject: Subject, mount: SiteMount) -> Findings:
         if NO_UDP in subject.root.text(path):
             what = f"{mount.name} is not mounted: the kernel has no NFS over UDP"
             where = (mount.evidence, Evidence(path, said=NO_UDP))
-            yield SAY.fault(what, *where, hint="use proto=tcp, or remove that option")
+            yield fault(what, *where, hint="use proto=tcp, or remove that option")
             return
 
 
@@ -125,7 +124,7 @@ def prove_options(mount: SiteMount) -> Findings:
     if wrong and not set(mount.kind.split(",")) & HAVE_OWNERS:
         what = f"{mount.name} is not mounted: ext4, xfs and btrfs have no option {some(wrong)}"
         hint = "remove it; set the owner of files on such a disk with chown"
-        yield SAY.fault(what, mount.evidence, hint=hint)
+        yield fault(what, mount.evidence, hint=hint)
 
 
 def prove_kind(subject: Subject, mount: SiteMount) -> Findings:
@@ -134,7 +133,7 @@ def prove_kind(subject: Subject, mount: SiteMount) -> Findings:
         names = [f"mount.{kind}", kind.removeprefix(FUSE)]
         if not any(root.is_file(f"{folder}/{name}") for folder in HELPERS for name in names):
             what = f"{mount.name} is not mounted: mount.{kind} is not in the image"
-            yield SAY.fault(what, mount.evidence, hint="install the package that has it")
+            yield fault(what, mount.evidence, hint="install the package that has it")
             return
     module = "fuse" if kind.startswith(FUSE) else MODULES.get(kind, kind)
     modules = subject.drivers
@@ -143,7 +142,7 @@ def prove_kind(subject: Subject, mount: SiteMount) -> Findings:
     if plain(module) not in modules.by_name and plain(module) not in modules.builtin:
         what = f"{mount.name} is not mounted: the kernel {subject.kernel} has no module {module}"
         hint = "install it, or exclude it from `prune:` and `slim:`"
-        yield SAY.fault(what, mount.evidence, hint=hint)
+        yield fault(what, mount.evidence, hint=hint)
 
 
 def prove_extensions(subject: Subject) -> Findings:
@@ -152,12 +151,12 @@ def prove_extensions(subject: Subject) -> Findings:
     for each in read_extensions(subject):
         if each.is_file:
             what = f"the extension {each.top} may be merged over /usr or /etc at boot"
-            yield SAY.warning(what, Evidence(each.top), hint="install its files with an overlay")
+            yield warning(what, Evidence(each.top), hint="install its files with an overlay")
             continue
         if each.refusal:
             what = f"the extension {each.top} is never merged, and nothing fails: {each.refusal}"
             hint = "make the extension for this distribution, or ship its files in an overlay"
-            yield SAY.warning(what, Evidence(each.release), hint=hint)
+            yield warning(what, Evidence(each.release), hint=hint)
             continue
         inside = files_added(root, each)
         hidden = [
@@ -167,4 +166,4 @@ def prove_extensions(subject: Subject) -> Findings:
             name = each.name
             what = f"the extension {name} is merged over the image at boot and hides {some(hidden)}"
             hint = "remove it, or ship these files in an overlay"
-            yield SAY.fault(what, *(Evidence(f"{each.top}{p}") for p in hidden[:1]), hint=hint)
+            yield fault(what, *(Evidence(f"{each.top}{p}") for p in hidden[:1]), hint=hint)

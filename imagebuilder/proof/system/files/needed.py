@@ -9,14 +9,13 @@ import re
 import stat
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.parameters import read_sysctl, requested
 from imagebuilder.proof.reading.scripts import services_of, texts_of
 from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.say import prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.authorities import prove_authorities
 from imagebuilder.proof.system.files.mounts import prove_mounts
 from imagebuilder.root import Root
@@ -68,7 +67,7 @@ def prove_files(subject: Subject) -> Findings:
     yield from prove_authorities(subject)
     if root.lies(LOCALTIME) and not root.is_file(LOCALTIME):
         what = f"{LOCALTIME} leads to a time zone that is not in the image"
-        yield SAY.fault(what, Evidence(LOCALTIME), hint="install tzdata, or correct the link")
+        yield fault(what, Evidence(LOCALTIME), hint="install tzdata, or correct the link")
     if root.lies(subject.family.database):
         yield from prove_packages(subject)
     yield from prove_settings(subject)
@@ -95,7 +94,7 @@ def prove_log_in(root: Root) -> Findings:
                 exists = any(root.is_file(f"{folder}/{wanted}") for folder in folders)
             if not exists:
                 passes = passes_over(found["control"] or "")
-                say = SAY.warning if passes else SAY.fault
+                say = warning if passes else fault
                 does = "the line does nothing" if passes else f"{name} refuses everybody"
                 what = f"{path} needs {wanted}, which is not in the image: {does}"
                 hint = "install the package that has it, or remove the line"
@@ -115,14 +114,14 @@ def prove_certificates(root: Root) -> Findings:
         why = "is empty" if root.is_file(BUNDLE) else "is missing"
         what = f"{BUNDLE} {why}: no certificate of a server can be verified"
         hint = "run update-ca-certificates after adding the last certificate"
-        yield SAY.fault(what, Evidence(BUNDLE), hint=hint)
+        yield fault(what, Evidence(BUNDLE), hint=hint)
 
 
 def prove_packages(subject: Subject) -> Findings:
     done = subject.run(subject.family.list_packages)
     if why_unanswered(done):
         unread = "which packages the database lists"
-        yield from prove_answered(SAY, done, unread, Evidence(subject.family.database))
+        yield from prove_answered(done, unread, Evidence(subject.family.database))
         return
     lines = done.stdout.splitlines()
     states = [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines]
@@ -136,11 +135,11 @@ def prove_packages(subject: Subject) -> Findings:
         what += "one repeats it"
         where = Evidence(subject.family.database, said=f"{names[0]}: {state}")
         hint = "make a step fail if its package manager fails: no package may be half installed"
-        yield SAY.fault(what, where, hint=hint)
+        yield fault(what, where, hint=hint)
     if missing:
         what = f"the package database does not have {some(missing)}, which the lock lists"
         hint = "make sure that no step changes or removes the database"
-        yield SAY.fault(what, Evidence(subject.family.database), hint=hint)
+        yield fault(what, Evidence(subject.family.database), hint=hint)
 
 
 def prove_huge_pages(subject: Subject) -> Findings:
@@ -160,21 +159,21 @@ def prove_huge_pages(subject: Subject) -> Findings:
         what = f"{sized.text} on the command line reserves no pages: no hugepages= follows it, and "
         what += "one before it counts pages of another size"
         hint = f"write {sized.text} before its hugepages="
-        yield SAY.warning(what, sized.evidence, hint=hint)
+        yield warning(what, sized.evidence, hint=hint)
     if (one := read_sysctl(subject).get("vm.nr_hugepages")) and one.value.isdecimal():
         reserved[f"vm.nr_hugepages={one.value}"] = whole(one.value) * PAGE, one.where
     for name, (many, where) in reserved.items():
         if many >= MUCH:
             what = f"{name} keeps {format_size(many)} of each node's memory for programs that ask "
             what += "for huge pages; the root and models cannot use it"
-            yield SAY.warning(what, where, hint="remove it, unless a program of the image needs it")
+            yield warning(what, where, hint="remove it, unless a program of the image needs it")
 
 
 def prove_settings(subject: Subject) -> Findings:
     for name, one in read_sysctl(subject).items():
         pattern, why = SETTINGS.get(name, ("(?!)", ""))
         if re.fullmatch(pattern, one.value):
-            yield SAY.fault(f"{name}={one.value}: {why}", one.where, hint="remove that line")
+            yield fault(f"{name}={one.value}: {why}", one.where, hint="remove that line")
 
 
 def prove_late_settings(subject: Subject) -> Findings:
@@ -188,7 +187,7 @@ def prove_late_settings(subject: Subject) -> Findings:
             what = f"{first} is not set: it belongs to the module {module}, which nothing loads at "
             what += "boot"
             hint = f"add {module} to a file in /etc/modules-load.d"
-            yield SAY.warning(what, one.where, hint=hint)
+            yield warning(what, one.where, hint=hint)
 
 
 def is_loaded(subject: Subject, module: str) -> bool:
@@ -260,4 +259,4 @@ def prove_modes(subject: Subject) -> Findings:
             said = f"mode {mode:04o}, owner {info.st_uid}"
             who = strict.owner or "its account"
             hint = f"set its owner to {who}, and its mode to 0600 or the like (overlay key files:)"
-            yield SAY.fault(what, Evidence(path, said=said), hint=hint)
+            yield fault(what, Evidence(path, said=said), hint=hint)

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import re
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.reading.udev import UdevRule, read_rules
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 
 MOST = 256 << 10  # bytes of a file that people write
 # For people, or of formats that allow these characters and ends of lines.
@@ -61,12 +60,12 @@ def prove_text(path: str, text: str) -> Findings:
             what = f"{path} has {name} (U+{ord(mark):04X}) in line {number}, as web pages and word "
             what += "processors put it: programs do not take it for the plain character"
             hint = "write the plain character: -, \", ' or a space"
-            yield SAY.warning(what, Evidence(path, said=f"line {number}"), hint=hint)
+            yield warning(what, Evidence(path, said=f"line {number}"), hint=hint)
             return
     if ENDS.search(text) and not text.startswith("#!"):
         what = f"the lines of {path} end in CR LF, as on Windows: programs take the CR for the "
         what += "last character of a name or a value"
-        yield SAY.warning(what, Evidence(path), hint=f"run sed -i 's/\\r$//' {path}")
+        yield warning(what, Evidence(path), hint=f"run sed -i 's/\\r$//' {path}")
 
 
 def prove_udev_rules(subject: Subject) -> Findings:
@@ -77,7 +76,7 @@ def prove_udev_rules(subject: Subject) -> Findings:
             what = f"a rule of {rule.path} sets {said} and does not compare it: what follows is "
             what += "done for every device that the rest of the rule matches"
             hint = f"write {said.replace('=', '==', 1)}, if it is to be compared"
-            yield SAY.warning(what, Evidence(rule.path, said=said), hint=hint)
+            yield warning(what, Evidence(rule.path, said=said), hint=hint)
 
 
 def assigned(rule: UdevRule) -> str:

@@ -13,7 +13,7 @@ import re
 import stat
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding, Findings
+from imagebuilder.image.proof import Evidence, Finding, Findings, fault, warning
 from imagebuilder.proof.reading.config import PARENTS, read_yaml
 from imagebuilder.proof.reading.environment import assignments
 from imagebuilder.proof.reading.scripts import (
@@ -28,7 +28,6 @@ from imagebuilder.proof.reading.units import find_file, find_program
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 
 RUN_PARTS = r"[A-Za-z0-9_-]+"
 CONF, RULES = r".+\.conf", r".+\.rules"
@@ -174,16 +173,16 @@ def prove_file(subject: Subject, folder: ReadFolder, path: str) -> Findings:
         yield without_reader(path, folder.reader, is_job=is_job)
     elif not re.fullmatch(folder.names, name):
         what = f"{path} has no effect: {folder.reader} reads only {folder.meant}"
-        yield SAY.fault(what, Evidence(path), hint="rename it")
+        yield fault(what, Evidence(path), hint="rename it")
     elif folder.runs and (host := subject.root.host(path)) and not host.stat().st_mode & 0o111:
         what = f"{path} never runs: {folder.reader} starts only executable files"
         mode = f"{stat.S_IMODE(host.stat().st_mode):04o}"
-        yield SAY.fault(what, Evidence(path, said=mode), hint="give it the mode 0755")
+        yield fault(what, Evidence(path, said=mode), hint="give it the mode 0755")
 
 
 def without_reader(path: str, reader: str, *, is_job: bool) -> Finding:
     """A warning of settings, which may be for images with the program; a fault of a job."""
-    say, happens = (SAY.fault, "never runs") if is_job else (SAY.warning, "has no effect")
+    say, happens = (fault, "never runs") if is_job else (warning, "has no effect")
     what = f"{path} {happens}: the image has no {reader}"
     return say(what, Evidence(path), hint=f"install {reader}, or remove the file")
 
@@ -195,7 +194,7 @@ def prove_last_lines(subject: Subject) -> Findings:
         text = subject.root.text(path)
         if text and not text.endswith("\n"):
             what = f"cron ignores {path}: its last line does not end in a newline"
-            yield SAY.fault(what, Evidence(path), hint="add a newline at its end")
+            yield fault(what, Evidence(path), hint="add a newline at its end")
 
 
 def prove_init_scripts(subject: Subject) -> Findings:
@@ -214,7 +213,7 @@ def prove_init_scripts(subject: Subject) -> Findings:
         if not any(root.lies(f"{parent}/systemd/system/{unit}") for parent in PARENTS):
             what = f"{script} never runs: this systemd makes no units from scripts in {INIT}"
             hint = f"write a unit for it: /etc/systemd/system/{unit}"
-            yield SAY.fault(what, Evidence(path, said=script), hint=hint)
+            yield fault(what, Evidence(path, said=script), hint=hint)
 
 
 def prove_documents(subject: Subject) -> Findings:
@@ -224,7 +223,7 @@ def prove_documents(subject: Subject) -> Findings:
         read = read_yaml(root, path)
         if read.problem and read.refused:
             what = f"cloud-init ignores {path}, which {read.problem}"
-            yield SAY.warning(what, read.evidence, hint="correct the file")
+            yield warning(what, read.evidence, hint="correct the file")
 
 
 def prove_defaults(subject: Subject) -> Findings:
@@ -254,7 +253,7 @@ def prove_defaults(subject: Subject) -> Findings:
         what = f"{some(ordered)} in {path} {'has' if len(ordered) == 1 else 'have'} no effect: no "
         what += "unit and no program of the image reads it from there"
         hint = "set it where the program reads its settings, such as a drop-in of its unit"
-        yield SAY.warning(what, Evidence(path, said=f"{ordered[0]}="), hint=hint)
+        yield warning(what, Evidence(path, said=f"{ordered[0]}="), hint=hint)
 
 
 def is_changed(subject: Subject, path: str) -> bool:
@@ -307,7 +306,7 @@ def prove_libraries(subject: Subject, path: str) -> Findings:
             if not is_there(subject, library) and ".so/" not in library:
                 what = f"{path} names {library}, which is not in the image"
                 hint = "install the package that has it, or remove that line"
-                yield SAY.warning(what, Evidence(path, said=line.strip()), hint=hint)
+                yield warning(what, Evidence(path, said=line.strip()), hint=hint)
 
 
 def prove_licence(subject: Subject, path: str) -> Findings:
@@ -317,4 +316,4 @@ def prove_licence(subject: Subject, path: str) -> Findings:
         what = f"{path} is a licence for one machine, by its MAC address: the other nodes of this "
         what += "image have none"
         hint = "use a licence server, or keep the licence of each node on its disk"
-        yield SAY.warning(what, Evidence(path, said=found[0]), hint=hint)
+        yield warning(what, Evidence(path, said=found[0]), hint=hint)

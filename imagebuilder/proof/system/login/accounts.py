@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.privileges import login
 from imagebuilder.proof.privileges.sudo import SUDO, find_sudo
 from imagebuilder.proof.reading.accounts import EXTRA, PASSWD, SHADOW, rows
@@ -22,7 +22,6 @@ from imagebuilder.proof.reading.systemd import LOADED
 from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.login.sshd import prove_sshd_order, prove_sshd_programs
 from imagebuilder.root import Root
 
@@ -57,7 +56,7 @@ def prove_accounts(subject: Subject) -> Findings:
     if subject.root.lies(NOLOGIN):
         what = f"{NOLOGIN} is in the image: only root may log in"
         hint = "remove it; to close a node, create /run/nologin on it"
-        yield SAY.fault(what, Evidence(NOLOGIN), hint=hint)
+        yield fault(what, Evidence(NOLOGIN), hint=hint)
     if subject.root.lies(login.SSHD):
         yield from prove_sshd(subject, users)
     yield from prove_greetings(subject, users)
@@ -74,7 +73,7 @@ def prove_shells(subject: Subject, users: list[str]) -> Findings:
         ):
             what = f"{name} cannot log in: the login shell {shell} is not in the image"
             hint = "install its package, or use another shell (overlay key users: shell:)"
-            yield SAY.fault(what, Evidence(PASSWD, symbol=name, said=shell), hint=hint)
+            yield fault(what, Evidence(PASSWD, symbol=name, said=shell), hint=hint)
 
 
 def prove_ages(subject: Subject, users: list[str]) -> Findings:
@@ -92,7 +91,7 @@ def prove_ages(subject: Subject, users: list[str]) -> Findings:
         if name in users and why:
             where = Evidence(SHADOW, symbol=name, said=f"{changed}:{most}:{inactive}:{ends}")
             hint = f"run chage in the script that made the account: chage -d {today} -M -1 -E -1"
-            yield SAY.fault(f"{name} cannot log in, even by key: {why}", where, hint=hint)
+            yield fault(f"{name} cannot log in, even by key: {why}", where, hint=hint)
 
 
 def is_limited(changed: str, most: str) -> bool:
@@ -114,11 +113,11 @@ def prove_sshd(subject: Subject, users: list[str]) -> Findings:
         if name in users and name in locked and settings.values.get("usepam") == "no":
             what = f"sshd refuses {name}: without PAM (UsePAM no), a locked password (!) bars login"
             where = Evidence(place_of(subject, "usepam", "no"), said="UsePAM no")
-            yield SAY.fault(what, where, hint="remove that line; keys work with PAM too")
+            yield fault(what, where, hint="remove that line; keys work with PAM too")
         if name in users and settings.values.get("pubkeyauthentication") == "no":
             what = f"sshd accepts no key for {name}: PubkeyAuthentication no"
             where = Evidence(place_of(subject, "pubkeyauthentication", "no"))
-            yield SAY.fault(what, where, hint="remove that line")
+            yield fault(what, where, hint="remove that line")
     yield from prove_host_keys(subject.root, answers)
     yield from prove_sshd_order(subject)
     yield from prove_sshd_programs(subject, answers)
@@ -128,7 +127,7 @@ def prove_sshd(subject: Subject, users: list[str]) -> Findings:
         what = f"sshd lets nobody in ({', '.join(sorted(refused))}): {why}"
         hint = "name accounts of the image, or groups that they are in (overlay key users: groups:)"
         where = Evidence(place_of(subject, why.partition(" ")[0], ""), said=why)
-        yield SAY.fault(what, where, hint=hint)
+        yield fault(what, where, hint=hint)
 
 
 def prove_greetings(subject: Subject, users: list[str]) -> Findings:
@@ -140,13 +139,13 @@ def prove_greetings(subject: Subject, users: list[str]) -> Findings:
         client = "SSH_CLIENT=203.0.113.1 1 22"
         done = subject.run(["env", "-i", f"HOME={home}", client, shell, "-c", ":"])
         unread = f"what a command of {name} over ssh prints first"
-        yield from prove_answered(SAY, done, unread, Evidence(shell, said=f"{shell} -c :"))
+        yield from prove_answered(done, unread, Evidence(shell, said=f"{shell} -c :"))
         said = next(iter(done.stdout.strip().splitlines()), "")[:SHOWN]
         if done.status == 0 and said:
             what = f"every command of {name} over ssh prints {said!r} first: rsync and scp refuse "
             where = Evidence(f"{home}/{BASHRC}", said=said)
             hint = "print it only where the shell is interactive, or in .bash_profile"
-            yield SAY.warning(f"{what}that", where, hint=hint)
+            yield warning(f"{what}that", where, hint=hint)
 
 
 def prove_unit_accounts(subject: Subject) -> Findings:
@@ -172,7 +171,7 @@ def prove_unit_accounts(subject: Subject) -> Findings:
                 what = f"{name} does not start: its {said} does not exist in the image"
                 where = Evidence((unit.paths or (name,))[-1], "Service", said=said)
                 hint = "declare it (overlay keys users:, groups:); sysusers.d is not read on nodes"
-                yield SAY.fault(what, where, hint=hint)
+                yield fault(what, where, hint=hint)
 
 
 def prove_sudo(subject: Subject, users: list[str]) -> Findings:
@@ -188,7 +187,7 @@ def prove_sudo(subject: Subject, users: list[str]) -> Findings:
     hint = "restore the owner and mode that its package ships (root, 4755)"
     if info.st_uid != 0 or not mode & stat.S_ISUID:
         what = f"sudo works for nobody: {path} must belong to root and be setuid (mode {mode:04o})"
-        yield SAY.fault(what, where, hint=hint)
+        yield fault(what, where, hint=hint)
         return
     for name in users:
         groups = subject.accounts.groups_of(name)
@@ -196,7 +195,7 @@ def prove_sudo(subject: Subject, users: list[str]) -> Findings:
         runs = mode & stat.S_IXOTH or (mode & stat.S_IXGRP and owner in groups)
         if allowed and not runs:
             what = f"{name} may become root with sudo, but cannot execute {path}: mode {mode:04o}, "
-            yield SAY.fault(f"{what}group {owner}", where, hint=hint)
+            yield fault(f"{what}group {owner}", where, hint=hint)
 
 
 def prove_host_keys(root: Root, answers: Iterable[login.SshdSettings]) -> Findings:
@@ -213,7 +212,7 @@ def prove_host_keys(root: Root, answers: Iterable[login.SshdSettings]) -> Findin
             what = f"sshd refuses every client: its host key is {keys}, but HostKeyAlgorithms is "
             where = Evidence(f"{path}:{line}" if line else path, said=offered)
             hint = "remove that line, or add the algorithm of the host key"
-            yield SAY.fault(what + offered, where, hint=hint)
+            yield fault(what + offered, where, hint=hint)
             return
 
 
@@ -263,7 +262,7 @@ def prove_access_list(subject: Subject) -> Findings:
         what += "from the network"
         where = next(rule.where for rule in refused if rule)
         hint = "add `+:root compute:ALL` before it, or remove pam_access.so from PAM for sshd"
-        yield SAY.fault(what, where, hint=hint)
+        yield fault(what, where, hint=hint)
 
 
 def asking(root: Root, name: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.privileges.sudo import SudoersLine, read_sudoers
 from imagebuilder.proof.reading.accounts import limits_of, read_limits
 from imagebuilder.proof.reading.config import is_false
@@ -24,7 +24,6 @@ from imagebuilder.proof.reading.texts import size_of, whole
 from imagebuilder.proof.reading.units import FOLDERS, is_below, unit_paths
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.recipe.engines import find_engine
 from imagebuilder.root import Root
 
@@ -62,7 +61,7 @@ def prove_session_limits(subject: Subject) -> Findings:
             what = f"what users run over ssh is limited by {' and '.join(said)}: programs "
             what += "that compute may need more"
             where = (Evidence(path, said=each) for each in said)
-            yield SAY.warning(what, *where, hint="remove them, unless many users share a node")
+            yield warning(what, *where, hint="remove them, unless many users share a node")
 
 
 def is_low(key: str, value: str) -> bool:
@@ -97,7 +96,7 @@ def prove_open_files(subject: Subject) -> Findings:
         what += f"{most.value}): {some(users)} cannot have so many open files, and PAM may refuse "
         what += "the login"
         hint = f"remove {MOST}, which systemd raises by itself, or lower the limit"
-        yield SAY.warning(what, where, most.where, hint=hint)
+        yield warning(what, where, most.where, hint=hint)
 
 
 def prove_shared_memory(subject: Subject) -> Findings:
@@ -125,7 +124,7 @@ def prove_shared_memory(subject: Subject) -> Findings:
         what += f"{user} ends, as whom people log in too"
         where = line.evidence if line else Evidence(f"/etc/{CONFIG}", said=f"{KEY}=yes (default)")
         hint = f"set {KEY}=no in /etc/{CONFIG}.d, or run the service as a system account"
-        yield SAY.warning(what, where, hint=hint)
+        yield warning(what, where, hint=hint)
 
 
 def has_sessions(root: Root) -> bool:
@@ -159,7 +158,7 @@ def prove_terminal(subject: Subject) -> Findings:
             what = f"sudo refuses {unit.name}, which has no terminal: requiretty of {line.path}"
             hint = "remove requiretty, or let the service run as the account that it needs (User=)"
             where = Evidence(f"{line.path}:{line.number}", said=line.text)
-            yield SAY.warning(what, where, said_in(subject.root, unit, key), hint=hint)
+            yield warning(what, where, said_in(subject.root, unit, key), hint=hint)
 
 
 def find_wanting(root: Root) -> tuple[dict[str, SudoersLine], set[str]]:

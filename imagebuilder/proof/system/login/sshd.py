@@ -14,14 +14,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.privileges.login import CONFIG, FOLDER, SshdSettings
 from imagebuilder.proof.reading.config import assignments, is_true, read_including
 from imagebuilder.proof.reading.scripts import services_of, site_files
 from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
 
 LINE = re.compile(r"[ \t]*(?P<key>[A-Za-z]\w*)(?:[ \t]*=[ \t]*|[ \t]+)(?P<value>[^#\n]*)")
@@ -90,7 +89,7 @@ def prove_sshd_order(subject: Subject) -> Findings:
         name = posixpath.basename(before.path)
         hint = f"change it in {name}, or let the file sort before {name}"
         where = (Evidence(f"{one.path}:{one.number}", said=one.written) for one in (line, before))
-        yield SAY.warning(what, *where, hint=hint)
+        yield warning(what, *where, hint=hint)
 
 
 def read_lines(subject: Subject) -> Iterator[SshdLine]:
@@ -155,7 +154,7 @@ def prove_sshd_programs(subject: Subject, answers: Iterable[SshdSettings]) -> Fi
                 where = Evidence(place.path, said=place.written) if place else Evidence(CONFIG)
                 hint = "name the path of this distribution"
                 hint += ", or internal-sftp" if which == "sftp" else ""
-                yield SAY.warning(what, where, hint=hint)
+                yield warning(what, where, hint=hint)
 
 
 def prove_bans(subject: Subject) -> Findings:
@@ -173,7 +172,7 @@ def prove_bans(subject: Subject) -> Findings:
             what += f"OpenSSH logs its sessions as {SESSIONS}"
             hint = f"match {SESSIONS} too (_COMM=sshd + _COMM={SESSIONS}), or the unit "
             hint += "(_SYSTEMD_UNIT=ssh.service), and allow for both names in its expressions"
-            yield SAY.warning(what, Evidence(path, said=line), hint=hint)
+            yield warning(what, Evidence(path, said=line), hint=hint)
 
 
 def used_filters(root: Root) -> Iterator[str]:

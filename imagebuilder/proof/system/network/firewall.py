@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.clusters.ranks import spans
 from imagebuilder.proof.reading.config import KernelWord
 from imagebuilder.proof.reading.parameters import read_sysctl
@@ -22,7 +22,6 @@ from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.prove import engine_lines
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.units.start import FILES_OF_SSHD, SSHD, TELLS
 from imagebuilder.root import Root
 
@@ -104,19 +103,19 @@ def prove_firewall(subject: Subject) -> Findings:
             what = f"{name} drops the answers to the node's own requests: NFS (its root), DHCP, "
             what += f"DNS and NTP ({path} has no rule for established connections)"
             hint = "accept them before everything else: `ct state established,related accept`"
-            yield SAY.fault(what, where, hint=hint)
+            yield fault(what, where, hint=hint)
             continue
         if OPEN.search(rules):
             continue
         if not opens_ssh(rules, ssh_ports(subject.root)):
             what = f"{name} drops what comes to ssh: no rule of {path} accepts its port, so that "
             what += "nobody can log in"
-            yield SAY.warning(what, where, hint="accept it: `tcp dport 22 accept`")
+            yield warning(what, where, hint="accept it: `tcp dport 22 accept`")
         if together:
             what = f"{name} drops what the processes of a job on other nodes send: {together.name} "
             what += "starts programs that connect to each other on any port"
             hint = "accept everything from the nodes' network: `ip saddr 192.168.1.0/24 accept`"
-            yield SAY.warning(what, where, together.evidence, hint=hint)
+            yield warning(what, where, together.evidence, hint=hint)
 
 
 def find_filters(root: Root, startup: Startup) -> Iterator[tuple[str, str, str]]:
@@ -143,7 +142,7 @@ def prove_ufw(root: Root, startup: Startup) -> Findings:
         what = (
             f"ufw drops what comes in, and no rule of {UFW_RULES[0]} lets ssh in: nobody can log in"
         )
-        yield SAY.fault(what, found[0], hint="run ufw allow OpenSSH when the image is built")
+        yield fault(what, found[0], hint="run ufw allow OpenSSH when the image is built")
 
 
 def read_ufw(root: Root, startup: Startup) -> tuple[Evidence, str] | None:
@@ -217,7 +216,7 @@ def prove_dropped_ports(subject: Subject) -> Findings:
             said = " ".join(drops[0].split())
             hint = f"accept it: `{closed[0].partition('/')[2]} dport {closed[0].partition('/')[0]} "
             hint += "accept`"
-            yield SAY.warning(what, Evidence(path, said=said), hint=hint)
+            yield warning(what, Evidence(path, said=said), hint=hint)
 
 
 def prove_ufw_ports(subject: Subject, served: list[str]) -> Findings:
@@ -228,7 +227,7 @@ def prove_ufw_ports(subject: Subject, served: list[str]) -> Findings:
         what = f"ufw drops what other machines send to {some(closed)}, which the profile declares: "
         what += f"no rule of {UFW_RULES[0]} accepts it"
         hint = f"run ufw allow {closed[0]} when the image is built"
-        yield SAY.warning(what, found[0], hint=hint)
+        yield warning(what, found[0], hint=hint)
 
 
 def is_opened(rules: str, port: str, protocol: str) -> bool:
@@ -286,7 +285,7 @@ def prove_client_ports(subject: Subject) -> Findings:
         what = f"{RANGE} = {' '.join(one.value.split())} lets the kernel give {some(taken)} to a "
         what += "connection of the node's own: a server of that port cannot start again meanwhile"
         hint = f"reserve it: {RESERVED} = {','.join(each.partition('/')[0] for each in taken)}"
-        yield SAY.warning(what, one.where, hint=hint)
+        yield warning(what, one.where, hint=hint)
 
 
 def prove_families(subject: Subject) -> Findings:
@@ -300,7 +299,7 @@ def prove_families(subject: Subject) -> Findings:
         address = line.value(kind.model.settings, "address")
         if address and ADDRESS.fullmatch(address.value.strip()):
             what = text_of(unit.name, address.value.strip(), word)
-            yield SAY.fault(what, address.evidence, word.evidence, hint=HINT)
+            yield fault(what, address.evidence, word.evidence, hint=HINT)
     yield from prove_services(subject, word, engines)
     yield from prove_sockets(subject.startup, word)
     for program, patterns in LISTENING.items():
@@ -309,7 +308,7 @@ def prove_families(subject: Subject) -> Findings:
                 if found := LINE.search(subject.root.text(path)):
                     where = Evidence(path, said=found["said"].strip())
                     what = text_of(service.name, found["where"], word)
-                    yield SAY.warning(what, where, word.evidence, hint=HINT)
+                    yield warning(what, where, word.evidence, hint=HINT)
 
 
 def text_of(unit: str, address: str, word: KernelWord) -> str:
@@ -333,7 +332,7 @@ def prove_services(subject: Subject, word: KernelWord, engines: set[str]) -> Fin
         for value, where in told:
             if ADDRESS.fullmatch(value):
                 what = text_of(service.name, value, word)
-                yield SAY.warning(what, where, word.evidence, hint=HINT)
+                yield warning(what, where, word.evidence, hint=HINT)
                 break
 
 
@@ -344,4 +343,4 @@ def prove_sockets(startup: Startup, word: KernelWord) -> Findings:
             if ADDRESS.fullmatch(value):
                 where = Evidence((unit.paths or (name,))[-1], said=f"ListenStream={value}")
                 what = text_of(name, value, word)
-                yield SAY.warning(what, where, word.evidence, hint=HINT)
+                yield warning(what, where, word.evidence, hint=HINT)

@@ -16,7 +16,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.config import TRUE, assignments, is_false, is_true
 from imagebuilder.proof.reading.networkd import (
@@ -39,7 +39,6 @@ from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.containers import ENGINES
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
 
 FAST = 10**9  # bits per second
@@ -98,7 +97,7 @@ def prove_nic(root: Root) -> Findings:
             what = "the NIC gets a MAC address other than the one that the node booted with"
             where = Evidence(path, "Link", said=f"{key}={link[key]}")
             hint = "make [Match] name only the intended NIC; DHCP identifies nodes by MAC address"
-            yield SAY.fault(what, where, hint=hint)
+            yield fault(what, where, hint=hint)
         yield from prove_speed(path, link)
         yield from prove_frames(path, link)
         break
@@ -121,7 +120,7 @@ def prove_order(root: Root) -> Findings:
             what = f"{path} has no effect: {first[0]} matches the same NICs and comes first, so "
             what += f"that {some(sorted(lost))} is not set"
             where = (Evidence(path, "Match"), Evidence(first[0], "Match"))
-            yield SAY.warning(what, *where, hint="put the settings of both into one file")
+            yield warning(what, *where, hint="put the settings of both into one file")
 
 
 def prove_speed(path: str, link: Mapping[str, str]) -> Findings:
@@ -134,7 +133,7 @@ def prove_speed(path: str, link: Mapping[str, str]) -> Findings:
         what = f"{posixpath.basename(path)} slows down the NIC that the node booted from: "
         what += " and ".join(slow)
         where = Evidence(path, "Link", said=" ".join(slow))
-        yield SAY.fault(what, where, hint="remove it: NIC and switch negotiate the speed")
+        yield fault(what, where, hint="remove it: NIC and switch negotiate the speed")
 
 
 def prove_frames(path: str, link: Mapping[str, str]) -> Findings:
@@ -146,7 +145,7 @@ def prove_frames(path: str, link: Mapping[str, str]) -> Findings:
         )
         what += "if its switch takes no jumbo frames, ssh and NFS hang"
         hint = "make [Match] name only the NICs whose switch takes them"
-        yield SAY.warning(what, Evidence(path, "Link", said=f"MTUBytes={said}"), hint=hint)
+        yield warning(what, Evidence(path, "Link", said=f"MTUBytes={said}"), hint=hint)
 
 
 def prove_settings(root: Root, path: str, sections: Sections) -> Findings:
@@ -155,28 +154,28 @@ def prove_settings(root: Root, path: str, sections: Sections) -> Findings:
     if is_true(link.get("Unmanaged", "")):
         what = "networkd does not manage the NIC that the node booted from: its lease expires"
         where = Evidence(setter(root, path, "Unmanaged"), "Link", said="Unmanaged=yes")
-        yield SAY.fault(what, where, hint=only)
+        yield fault(what, where, hint=only)
     elif (policy := link.get("ActivationPolicy", "")) in DOWN:
         said = f"ActivationPolicy={policy}"
         what = f"the NIC that the node booted from loses its link: {said} takes it down"
         where = Evidence(setter(root, path, "ActivationPolicy"), "Link", said=said)
-        yield SAY.fault(what, where, hint=only)
+        yield fault(what, where, hint=only)
     elif is_false(dhcp := network.get("DHCP", "no")) or dhcp.lower() == "ipv6":
         what = "the NIC that the node booted from loses its DHCP lease"
         where = Evidence(setter(root, path, "DHCP"), "Network", said=f"DHCP={dhcp}")
-        yield SAY.fault(what, where, hint=f"{only}, or set DHCP=yes")
+        yield fault(what, where, hint=f"{only}, or set DHCP=yes")
     elif network.get("KeepConfiguration", "no").lower() not in KEEPING:
         what = f"{posixpath.basename(path)} is used for the NIC that the node booted from, but "
         what += "without KeepConfiguration=yes: networkd drops the address that the root is "
         what += "mounted over"
         where = Evidence(setter(root, path, "KeepConfiguration"), "Network", said=f"DHCP={dhcp}")
         hint = f"{only}, or add KeepConfiguration=yes, and ClientIdentifier=mac to [DHCPv4]"
-        yield SAY.fault(what, where, hint=hint)
+        yield fault(what, where, hint=hint)
     elif (sections.get("DHCPv4") or sections.get("DHCP", {})).get("ClientIdentifier") != "mac":
         what = f"{posixpath.basename(path)} is used for the NIC that the node booted from, but "
         what += "without ClientIdentifier=mac: the node takes a second address"
         where = Evidence(setter(root, path, "ClientIdentifier"), "DHCPv4")
-        yield SAY.warning(what, where, hint="add ClientIdentifier=mac to [DHCPv4]")
+        yield warning(what, where, hint="add ClientIdentifier=mac to [DHCPv4]")
 
 
 def prove_waiting(startup: Startup) -> Findings:
@@ -196,10 +195,10 @@ def prove_waiting(startup: Startup) -> Findings:
     if seconds == "0":
         what = f"boot waits for {whom} for ever: a node {lacks} never reaches "
         what += "network-online.target, and no service that comes after it starts"
-        yield SAY.fault(what, where, hint="use --any, and a --timeout= other than 0")
+        yield fault(what, where, hint="use --any, and a --timeout= other than 0")
     elif not named:
         what = f"boot waits {seconds} s for {whom}: each boot of a node {lacks} takes that long"
-        yield SAY.warning(what, where, hint="use --any")
+        yield warning(what, where, hint="use --any")
 
 
 def prove_netdevs(subject: Subject) -> Findings:
@@ -220,7 +219,7 @@ def prove_netdevs(subject: Subject) -> Findings:
         if key and (key, name) not in named:
             what = f"networkd never makes {name}: no .network file has {key}={name}"
             hint = f"add {key}={name} to [Network] in the .network file of the NIC that carries it"
-            yield SAY.warning(what, Evidence(path, "NetDev", said=f"Name={name}"), hint=hint)
+            yield warning(what, Evidence(path, "NetDev", said=f"Name={name}"), hint=hint)
         yield from prove_tunnel(path, sections, name)
 
 
@@ -234,7 +233,7 @@ def prove_tunnel(path: str, sections: dict[str, dict[str, str]], name: str) -> F
         what = f"all traffic of the node goes through {name}, the tunnel's own packets too: what "
         what += "is not in the node's own network, such as an NFS server, is out of reach"
         hint = "list the networks behind the tunnel in AllowedIPs=, or use a table of its own"
-        yield SAY.warning(what, Evidence(path, PEER, said=said), hint=hint)
+        yield warning(what, Evidence(path, PEER, said=said), hint=hint)
 
 
 def prove_ends(subject: Subject) -> Findings:
@@ -257,7 +256,7 @@ def prove_ends(subject: Subject) -> Findings:
             what = f"{path} matches the ends of containers' networks too ({said}): networkd "
             what += "gives them addresses, and containers lose their network"
             hint = "add Kind=!* to [Match], which leaves out virtual interfaces"
-            yield SAY.warning(what, Evidence(path, "Match", said=said), hint=hint)
+            yield warning(what, Evidence(path, "Match", said=said), hint=hint)
         return
 
 
@@ -270,7 +269,7 @@ def prove_stub(subject: Subject) -> Findings:
         what = f"{RESOLVER} leads to the stub of {RESOLVED}, which does not listen: no name is "
         what += "resolved"
         hint = "remove DNSStubListener=, or link to /run/systemd/resolve/resolv.conf"
-        yield SAY.fault(what, line.evidence, Evidence(RESOLVER, said=link), hint=hint)
+        yield fault(what, line.evidence, Evidence(RESOLVER, said=link), hint=hint)
 
 
 def prove_tls(subject: Subject) -> Findings:
@@ -292,12 +291,12 @@ def prove_tls(subject: Subject) -> Findings:
     if servers:
         what = f"{said}, but {servers[0]} has no host name: it may have no valid certificate"
         hint = f"append the name of the certificate: DNS={servers[0]}#HOST"
-        yield SAY.warning(what, strict.evidence, hint=hint)
+        yield warning(what, strict.evidence, hint=hint)
         return
     what = f"{said}, but no DNS= names a server that speaks it: the servers of DHCP are asked over "
     what += "TLS only, and no name is resolved"
     hint = "use DNSOverTLS=opportunistic, or name a server: DNS=ADDRESS#HOST"
-    yield SAY.fault(what, strict.evidence, hint=hint)
+    yield fault(what, strict.evidence, hint=hint)
 
 
 def has_certificate(server: str) -> bool:
@@ -320,19 +319,19 @@ def prove_resolver(root: Root, startup: Startup) -> Findings:
         if servers and RESOLVED in startup.jobs:
             what = f"{RESOLVER} is a file with a server of its own: servers that {RESOLVED} learns "
             what += "by DHCP are not used"
-            yield SAY.warning(what, Evidence(RESOLVER, said=servers[0]), hint=LINK)
+            yield warning(what, Evidence(RESOLVER, said=servers[0]), hint=LINK)
         if not servers:
-            yield SAY.fault("/etc/resolv.conf names no server", Evidence(RESOLVER), hint=LINK)
+            yield fault("/etc/resolv.conf names no server", Evidence(RESOLVER), hint=LINK)
         return
     link = host.readlink()
     target = posixpath.normpath(posixpath.join("/etc", link))
     of_resolved = target.startswith("/run/systemd/resolve/")
     if of_resolved and RESOLVED not in startup.jobs:
         what = f"{RESOLVER} leads to {target}, which nothing writes: {RESOLVED} does not start"
-        yield SAY.fault(what, Evidence(RESOLVER, said=str(link)), hint=f"enable {RESOLVED}")
+        yield fault(what, Evidence(RESOLVER, said=str(link)), hint=f"enable {RESOLVED}")
     elif not target.startswith("/run/") and not root.is_file(target):
         what = f"{RESOLVER} leads to {target}, which does not exist: no name can be resolved"
-        yield SAY.fault(what, Evidence(RESOLVER, said=str(link)), hint=LINK)
+        yield fault(what, Evidence(RESOLVER, said=str(link)), hint=LINK)
 
 
 def prove_switch(root: Root) -> Findings:
@@ -349,4 +348,4 @@ def prove_switch(root: Root) -> Findings:
         if line and not sources & set(words):
             what = f"{database} entries are not looked up in {' or '.join(sorted(sources))}"
             hint = f"add {min(sources)} to that line of {SWITCH}"
-            yield SAY.fault(what, Evidence(SWITCH, said=line), hint=hint)
+            yield fault(what, Evidence(SWITCH, said=line), hint=hint)

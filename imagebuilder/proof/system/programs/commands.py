@@ -14,7 +14,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-from imagebuilder.image.proof import Evidence, Finding, Findings
+from imagebuilder.image.proof import Evidence, Finding, Findings, warning
 from imagebuilder.proof.privileges.searched import CRON, SPOOL
 from imagebuilder.proof.privileges.sudo import lines_of
 from imagebuilder.proof.reading import scripts
@@ -23,7 +23,6 @@ from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded,
 from imagebuilder.proof.reading.texts import unquoted, whole
 from imagebuilder.proof.reading.units import find_program
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 
 NVIDIA_SMI = "nvidia-smi"
 # nvidia-smi(1): MIN,MAX or one number, and the clocks of memory and of the processors.
@@ -79,7 +78,7 @@ def prove_clocks(subject: Subject, command: scripts.UnitCommand) -> Findings:
             what += f"({option.name}): cards of {' and '.join(subject.targets)} reach "
             what += f"{min(boosts)} MHz or more, and compute that much slower"
             hint = "remove it, or set a limit for this card (nvidia-smi -q -d SUPPORTED_CLOCKS)"
-            yield SAY.warning(what, command.evidence, hint=hint)
+            yield warning(what, command.evidence, hint=hint)
 
 
 def prove_resets(subject: Subject) -> Findings:
@@ -102,7 +101,7 @@ def prove_resets(subject: Subject) -> Findings:
             what = f"{timers[0]} resets the cards ({how}), {users}: programs on a card lose their "
             what += "work and what they keep in its memory"
             hint = "remove it, or stop what uses the cards first"
-            yield SAY.warning(what, command.evidence, hint=hint)
+            yield warning(what, command.evidence, hint=hint)
 
 
 def reset_of(command: scripts.UnitCommand) -> str:
@@ -151,7 +150,7 @@ def prove_readings(subject: Subject) -> Findings:
                 what += f"{exporters[0].name} reads {listed}"
                 where = (Evidence(command.evidence.path, said=folder), exporters[0].evidence)
                 hint = f"write to that folder, or set {OPTION}={folder}"
-                yield SAY.warning(what, *where, hint=hint)
+                yield warning(what, *where, hint=hint)
 
 
 def folders_of(subject: Subject, exporter: scripts.SiteService) -> list[str]:
@@ -207,4 +206,4 @@ def is_installer(words: Sequence[str]) -> bool:
 
 def upgrades(what: str, where: Evidence) -> Finding:
     effect = "the node is then no longer the image that was proved"
-    return SAY.warning(f"{what}: {effect}", where, hint=HINT)
+    return warning(f"{what}: {effect}", where, hint=HINT)

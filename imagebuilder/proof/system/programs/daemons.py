@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.reading.config import read_including
 from imagebuilder.proof.reading.scripts import SiteService, services_of, site_files
 from imagebuilder.proof.reading.texts import whole
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
 
 CHRONY = ("/etc/chrony/chrony.conf", "/etc/chrony.conf")
@@ -68,7 +67,7 @@ def prove_time_sources(subject: Subject) -> Findings:
         if least and sources and not is_open and whole(least.words[1]) > many:
             what = f"{service.name} never sets the clock: {' '.join(least.words)} of {least.path}, "
             what += f"but it has only {many} of them"
-            yield SAY.warning(what, least.where, hint="name more servers, or remove minsources")
+            yield warning(what, least.where, hint="name more servers, or remove minsources")
 
 
 def prove_authenticated(
@@ -81,7 +80,7 @@ def prove_authenticated(
     what = f"{service.name} never sets the clock: authselectmode require of {mode.path} needs "
     what += "servers that authenticate, and none has nts or key"
     hint = "add nts or key to the servers, or use authselectmode prefer"
-    yield SAY.warning(what, mode.where, *(line.where for line in sources[:1]), hint=hint)
+    yield warning(what, mode.where, *(line.where for line in sources[:1]), hint=hint)
 
 
 def count(line: ChronyLine) -> int:
@@ -134,7 +133,7 @@ def prove_rotation(subject: Subject) -> Findings:
                 what = f"logrotate skips the logs of {path}: {said} names {' and '.join(lost)}, "
                 what += "which the image does not have, and the logs grow without end"
                 hint = "name an account and a group of the image, such as root adm on Debian"
-                yield SAY.warning(what, Evidence(path, said=said), hint=hint)
+                yield warning(what, Evidence(path, said=said), hint=hint)
 
 
 def prove_tuning(subject: Subject) -> Findings:
@@ -168,7 +167,7 @@ def prove_tuning(subject: Subject) -> Findings:
             what += " or ".join(folders)
             what += f", but {other} is in a folder of other releases of TuneD" if other else ""
             hint = f"put it into {folders[0]}/{name}" if other else "install or correct the profile"
-            yield SAY.warning(what, places[name], hint=hint)
+            yield warning(what, places[name], hint=hint)
 
 
 def profile_folders(root: Root) -> tuple[str, ...]:

@@ -20,11 +20,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from imagebuilder.image.proof import Evidence, Finding, Findings
+from imagebuilder.image.proof import Evidence, Finding, Findings, warning
 from imagebuilder.process import Completed
 from imagebuilder.proof.reading.scripts import site_files
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 
 SECONDS = 30
 QUOTED = re.compile(r"""["'`](?P<word>[^"'`\s]{2,80})["']""")
@@ -103,7 +102,7 @@ def finding(each: DryRun, program: str, complaint: RefusedLine) -> Finding:
     what = f"{each.name} {does} {place}: {complaint.what}"
     hint = f"correct it; `{each.command(posixpath.basename(program))}` in the image "
     hint += "(imagebuilder shell) tests it again"
-    return SAY.warning(what, Evidence(complaint.path, said=line or complaint.what), hint=hint)
+    return warning(what, Evidence(complaint.path, said=line or complaint.what), hint=hint)
 
 
 @dataclass(frozen=True)

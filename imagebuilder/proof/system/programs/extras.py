@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.reading import scripts
 from imagebuilder.proof.reading.accounts import account_of
 from imagebuilder.proof.reading.environment import Environment, environment_of
@@ -27,7 +27,6 @@ from imagebuilder.proof.reading.units import BINARIES, find_program, is_below, u
 from imagebuilder.proof.services.devices import WHO, session_environment
 from imagebuilder.proof.services.start import appears_later, is_there
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.recipe.engines import find_engine
 
 ON = r"(?i)1|on|yes|true"
@@ -118,7 +117,7 @@ def prove_extras(subject: Subject) -> Findings:
                     what += row.fails
                     where = (variable.evidence(row.variable), Evidence(reader.path))
                     hint = f"remove the variable, or add {row.needs} to the environment"
-                    yield SAY.warning(what, *where, hint=hint)
+                    yield warning(what, *where, hint=hint)
 
 
 def is_lacking(row: ExtraPackage, there: Mapping[str, Distribution]) -> bool:
@@ -161,7 +160,7 @@ def prove_docstrings(subject: Subject) -> Findings:
         if by and package:
             what = f"{by.said} removes docstrings, and {unit.name} does not start: {package} "
             what += "works with them when it is imported"
-            yield SAY.warning(what, by, hint="remove it: Python starts no faster with it")
+            yield warning(what, by, hint="remove it: Python starts no faster with it")
 
 
 def removed_by(unit: LoadedUnit, environment: Environment) -> Evidence | None:
@@ -216,7 +215,7 @@ def prove_places(subject: Subject) -> Findings:
             if why := unwritable(subject, unit, path):
                 what = f"{unit.name} cannot write to {path} ({name}): {why}"
                 hint = "use a folder below /var/cache, with CacheDirectory= in the unit"
-                yield SAY.warning(what, variable.evidence(name), hint=hint)
+                yield warning(what, variable.evidence(name), hint=hint)
 
 
 def prove_there(
@@ -233,7 +232,7 @@ def prove_there(
             if not is_home:
                 what += ": temporary files cannot be made there"
                 hint = "remove that variable, or make the folder: tmpfiles.d(5)"
-            yield SAY.warning(what, variable.evidence(name), hint=hint)
+            yield warning(what, variable.evidence(name), hint=hint)
 
 
 def is_plain(path: str) -> bool:
@@ -306,7 +305,7 @@ def prove_tools(subject: Subject) -> Findings:
             told.add((name, variable.path))
             what = f"{name}={variable.value} of {who} names a program that is not in the image: "
             hint = "name one of the image, install its package, or remove the variable"
-            yield SAY.warning(f"{what}{why}", variable.evidence(name), hint=hint)
+            yield warning(f"{what}{why}", variable.evidence(name), hint=hint)
 
 
 def is_found(subject: Subject, program: str, environment: Environment) -> bool:

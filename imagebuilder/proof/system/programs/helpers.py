@@ -22,13 +22,12 @@ from dataclasses import dataclass
 
 from imagebuilder.elf import MAGIC
 from imagebuilder.families.shipped import ShippedFile
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.process import Completed
 from imagebuilder.proof.reading.config import list_at
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
 
 # A whole string of C.  Part of a longer one, as in a message, names no program to execute.
@@ -77,10 +76,10 @@ def prove_helpers(subject: Subject) -> Findings:
         evidence = Evidence(helper.program, said=helper.path)
         if is_pruned(subject, helper.path):
             hint = "remove the rule from `prune:` unless nobody needs that function"
-            yield SAY.warning(said, evidence, hint=hint)
+            yield warning(said, evidence, hint=hint)
         else:
             hint = "keep the file; find the step or the script that removes it"
-            yield SAY.fault(said, evidence, hint=hint)
+            yield fault(said, evidence, hint=hint)
 
 
 def find_removed(
@@ -149,7 +148,7 @@ def prove_openssl(subject: Subject) -> Findings:
     answers = {what: subject.run([OPENSSL, *words]) for what, words in NEEDED.items()}
     for done in answers.values():
         if done.late:
-            yield from prove_answered(SAY, done, "whether OpenSSL works", Evidence(OPENSSL))
+            yield from prove_answered(done, "whether OpenSSL works", Evidence(OPENSSL))
     failed = {what: done for what, done in answers.items() if fails(done)}
     alone = [subject.run(["env", WITHOUT, OPENSSL, *NEEDED[what]]) for what in failed]
     path = settings_of(subject) if failed else None
@@ -158,7 +157,7 @@ def prove_openssl(subject: Subject) -> Findings:
     why = next((found for done in failed.values() if (found := error_of(done))), "no error")
     properties = PROPERTIES.search(subject.root.text(path))
     asks = f", which asks for {properties['value']}" if properties else ""
-    yield SAY.fault(
+    yield fault(
         f"OpenSSL fails with {path}{asks}: sshd and every other program that uses it have no "
         f"{', no '.join(failed)}: {why}",
         Evidence(path, said=properties[0].strip() if properties else why),

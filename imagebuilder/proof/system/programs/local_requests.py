@@ -11,14 +11,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Findings
+from imagebuilder.image.proof import Findings, warning
 from imagebuilder.proof.reading.environment import Variable, environment_of
 from imagebuilder.proof.reading.scripts import UnitCommand, site_files, unit_commands
 from imagebuilder.proof.reading.systemd import Startup
 from imagebuilder.proof.reading.texts import is_loopback
 from imagebuilder.proof.services.prove import engine_lines
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.root import Root
 
@@ -114,7 +113,7 @@ def prove_proxy(subject: Subject, request: LocalRequest) -> Findings:
     what += f"does not name {request.host} ({direct.value})" if direct else "is not set"
     hint = f"set no_proxy={request.host} where {name} is set, and name localhost and ::1 too"
     where = [proxy.evidence(name), command.evidence]
-    yield SAY.warning(what, *where, hint=hint)
+    yield warning(what, *where, hint=hint)
 
 
 def is_configured(root: Root, program: str) -> bool:
@@ -173,7 +172,7 @@ def prove_port(
     what += f" ({usual[0].title}'s by default)" if usual else ""
     what += f": {name} listens on {engines[name][0]}"
     what += ", and the script restarts or stops it although it works" if unit else ""
-    yield SAY.warning(what, command.evidence, hint=f"ask port {engines[name][0]}")
+    yield warning(what, command.evidence, hint=f"ask port {engines[name][0]}")
 
 
 def acted_on(unit: str, commands: Sequence[UnitCommand]) -> Iterator[str]:

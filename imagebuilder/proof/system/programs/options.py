@@ -19,7 +19,7 @@ from functools import cache
 from itertools import takewhile
 
 from imagebuilder.elf import MAGIC, Needs
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.reading.environment import Variable, environment_of, expanded, files_of
 from imagebuilder.proof.reading.libraries import search_of
 from imagebuilder.proof.reading.python import package_folder
@@ -31,7 +31,6 @@ from imagebuilder.proof.services.devices import session_environment
 from imagebuilder.proof.services.selectors import EMULATIONS, HINDRANCES, SELECTORS, SHARED
 from imagebuilder.proof.services.settings import words_of
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.recipe.engines import find_engine
 from imagebuilder.root import Root
 
@@ -129,13 +128,13 @@ def prove_command(
             f"{unit.name} might not start: {program} contains none of its options: {listed} "
             f"({key}=)"
         )
-        yield SAY.warning(what, Evidence(place, said=listed), hint=hint)
+        yield warning(what, Evidence(place, said=listed), hint=hint)
         return
     is_sure = is_sure and bool(texts) and not is_stub(texts[0])
     for name in unknown:
         how = "does not start" if is_sure else "might not start"
         what = f"{unit.name} {how}: {program} has no option --{name} ({key}=)"
-        say = SAY.fault if is_sure else SAY.warning
+        say = fault if is_sure else warning
         yield say(what, Evidence(place, said=f"--{name}"), hint=hint)
 
 
@@ -201,7 +200,7 @@ def prove_variables(subject: Subject) -> Findings:
         near = nearest(name) if variable.path not in subject.shipped else ""
         if near and (name, variable.path) not in told:
             what = f"{variable.path} sets {name} for everybody who logs in: it is nearly {near}, "
-            yield SAY.warning(f"{what}which programs read", variable.evidence(name), hint=HINT)
+            yield warning(f"{what}which programs read", variable.evidence(name), hint=HINT)
 
 
 def find_engine_words(subject: Subject) -> Iterator[tuple[str, tuple[str, frozenset[str]]]]:
@@ -220,7 +219,7 @@ def prove_variable(
     if re.fullmatch(INVALID.get(name, "(?!)"), variable.value):
         what = f"{unit.name} has {name}={variable.value}, which its runtime refuses"
         hint = "see the documentation of that variable for the form of its value"
-        yield SAY.warning(what, variable.evidence(name), hint=hint)
+        yield warning(what, variable.evidence(name), hint=hint)
         return
     near, package = nearest(name, known), find_package(subject.root, unit, name)
     if not (near or package) or is_read(subject, unit, name):
@@ -228,10 +227,10 @@ def prove_variable(
     if package and not is_in_package(subject.root, package, name):
         what = f"{unit.name} sets {name}, which {package} does not contain: it has no effect"
         hint = "remove it, or look up what replaced it"
-        yield SAY.warning(what, variable.evidence(name), Evidence(package), hint=hint)
+        yield warning(what, variable.evidence(name), Evidence(package), hint=hint)
     elif near and not package:
         what = f"{unit.name} sets {name}, which its program does not contain: it is nearly {near}"
-        yield SAY.warning(what, variable.evidence(name), hint=HINT)
+        yield warning(what, variable.evidence(name), hint=HINT)
 
 
 @cache

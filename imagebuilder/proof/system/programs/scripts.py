@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.clusters.slurm import job_programs
 from imagebuilder.proof.privileges.searched import find_programs
 from imagebuilder.proof.reading.environment import environment_of, expanded
@@ -32,7 +32,6 @@ from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.units import find_program, prefixes_of
 from imagebuilder.proof.services.start import IN_IMAGE, PATH, is_there
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.files.unread import READ
 from imagebuilder.proof.system.programs import syntax
 from imagebuilder.proof.system.programs.commands import prove_upgrade
@@ -105,7 +104,7 @@ def prove_shell_words(subject: Subject) -> Findings:
                 what = f"systemd starts {key}= of {unit.name} without a shell: "
                 what += f"{(meant or [program])[0]} {does}"
                 hint = "write /bin/bash -c '...', or start the program itself"
-                yield SAY.fault(what, where, hint=hint)
+                yield fault(what, where, hint=hint)
 
 
 def of_units(subject: Subject) -> Iterator[SiteProgram]:
@@ -242,7 +241,7 @@ class ScriptReading:
         return parse_shell(self.data, ends_on_errors=ends_on_errors) if self.shell else None
 
     def prove(self) -> Findings:
-        say = SAY.fault if self.program.matters else SAY.warning
+        say = fault if self.program.matters else warning
         if self.program.is_named and self.lacks(self.program.path):
             what = f"{self.program.said} is not in the image"
             yield say(what, Evidence(self.program.path), hint="install it, or correct the path")
@@ -263,7 +262,7 @@ class ScriptReading:
             ends = self.program.matters and command.failure == Consequence.ENDS
             does = "ends at" if ends else "cannot run"
             place = f"{does} line {command.line}"
-            say = SAY.fault if ends else SAY.warning
+            say = fault if ends else warning
             hint = "begin it with `#!/bin/bash`" if command.name in BASH else HINT
             evidence = Evidence(self.program.path, said=command.name)
             yield say(f"{self.program.said} {place}: {why}", evidence, hint=hint)

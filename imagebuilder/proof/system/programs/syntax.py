@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.process import Completed
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 
 # dash: `NAME: 5: Syntax error: ...`; bash: `NAME: line 5: syntax error: ...`.
 COMPLAINT = re.compile(r": (?:line )?(?P<line>\d+): (?P<what>(?:[Ss]yntax error|unexpected EOF).*)")
@@ -90,11 +89,11 @@ def prove_shell_syntax(subject: Subject, texts: Iterable[ShellText]) -> Findings
             continue
         done = parse(subject, text, text.text)
         unread = f"whether {text.shell} understands {text.said}"
-        yield from prove_answered(SAY, done, unread, Evidence(text.path))
+        yield from prove_answered(done, unread, Evidence(text.path))
         match = COMPLAINT.search(done.stderr) if done.status else None
         if match is None or ends_before(subject, text):
             continue
-        say = SAY.fault if text.matters else SAY.warning
+        say = fault if text.matters else warning
         what = f"{text.said} ends with an error at line {match['line']}: {match['what']}"
         hint = f"correct it; `{text.shell} -n {text.path}` in the image shows the error"
         yield say(what, Evidence(text.path, said=f"line {match['line']}"), hint=hint)
@@ -145,7 +144,7 @@ def prove_python_scripts(subject: Subject, scripts: Iterable[PythonScript]) -> F
             asked = json.dumps([(script.path, script.text) for script in some])
             done = subject.run([*words, asked])
             unread = f"whether Python understands {some[0].said}"
-            yield from prove_answered(SAY, done, unread, Evidence(some[0].path))
+            yield from prove_answered(done, unread, Evidence(some[0].path))
             for script, answer in zip(some, done.stdout.splitlines(), strict=False):
                 yield from prove_answer(script, answer)
 
@@ -170,7 +169,7 @@ def prove_answer(script: PythonScript, answer: str) -> Findings:
         found = ANSWER.validate_json(answer)
     except ValidationError:
         return
-    say = SAY.fault if script.matters else SAY.warning
+    say = fault if script.matters else warning
     for line, module, *message in found:
         evidence = Evidence(script.path, said=f"line {line}")
         if message:

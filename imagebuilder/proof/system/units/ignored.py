@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from mmap import mmap
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.reading.config import PARENTS, assignments
 from imagebuilder.proof.reading.scripts import site_files
 from imagebuilder.proof.reading.systemd import REMOVED
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
 
 # What each program reads, below the folders of systemd's settings.
@@ -127,13 +126,13 @@ def prove_file(root: Root, path: str, table: SettingTable) -> Findings:
                 told.add(section)
                 what = f"{line} of {path} has no effect: {table.daemon} knows no section "
                 hint = f"write {meant(section, table.entries)}"
-                yield SAY.warning(f"{what}[{section}]", where, hint=hint)
+                yield warning(f"{what}[{section}]", where, hint=hint)
         elif not table.has(section, key):
             what = f"{line} of {path} has no effect: {table.daemon} knows no {key}= in [{section}]"
             others = [f"[{each}]" for each in table.sections_of(key)][:3]
             known = table.entries.get(section, frozenset())
             hint = f"put it below {' or '.join(others)}" if others else f"write {meant(key, known)}"
-            yield SAY.warning(what, where, hint=hint)
+            yield warning(what, where, hint=hint)
 
 
 def meant(word: str, known: Iterable[str]) -> str:
@@ -154,7 +153,7 @@ def prove_sections(subject: Subject) -> Findings:
                     what = f"{said} of {path} has no effect: it stands below {heading}, "
                     what += f"and systemd reads the section [{section}] alone"
                     hint = f"put it below [{section}]"
-                    yield SAY.warning(what, Evidence(path, other, said=said), hint=hint)
+                    yield warning(what, Evidence(path, other, said=said), hint=hint)
 
 
 def prove_removed(subject: Subject) -> Findings:
@@ -175,7 +174,7 @@ def prove_removed(subject: Subject) -> Findings:
         said = next((f"{name}={value}" for name, value in lines if name == key), key)
         what = f"{said} of {path} has no effect: this systemd no longer has {key}=, and what the "
         what += "unit starts has no such limit"
-        yield SAY.warning(what, Evidence(path, said=said), hint=f"set {new}= instead")
+        yield warning(what, Evidence(path, said=said), hint=f"set {new}= instead")
 
 
 def prove_namesakes(subject: Subject) -> Findings:
@@ -195,7 +194,7 @@ def prove_namesakes(subject: Subject) -> Findings:
             near = get_close_matches(match["unit"], meant, n=1, cutoff=NEAR)
             what = f"{place} has no effect: the image has no unit {match['unit']}"
             hint = f"rename it, if {near[0]} is meant" if near else "remove it, or install the unit"
-            yield SAY.warning(what, Evidence(path), hint=hint)
+            yield warning(what, Evidence(path), hint=hint)
 
 
 def is_for_some(unit: str, kind: str, units: set[str]) -> bool:

@@ -11,7 +11,7 @@ import posixpath
 import re
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding, Findings
+from imagebuilder.image.proof import Evidence, Finding, Findings, fault, warning
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import MANAGER, environment_of
 from imagebuilder.proof.reading.systemd import (
@@ -25,7 +25,6 @@ from imagebuilder.proof.reading.texts import AFFINITY, processors, size_of
 from imagebuilder.proof.reading.units import FOLDERS, find_file, find_unit, service_lines
 from imagebuilder.proof.services.programs import LEAST
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
 
 BOUNDS = "CapabilityBoundingSet"
@@ -100,14 +99,14 @@ def prove_manager(subject: Subject) -> Findings:
     if lost := [name for name in CAPABILITIES if name not in bounded(bounds)]:
         what = f"{BOUNDS}= takes {lost[0]} from systemd and all services: {CAPABILITIES[lost[0]]}"
         what += f"; it also takes {', '.join(lost[1:])}" if lost[1:] else ""
-        yield SAY.fault(what, bounds[-1].evidence, hint=REMOVE.format(bounds[-1].path))
+        yield fault(what, bounds[-1].evidence, hint=REMOVE.format(bounds[-1].path))
     last = {line.key: line for line in lines}
     for harm in HARMS:
         line = last.get(harm.key)
         applies = not harm.program or subject.root.is_file(harm.program)
         if line and applies and re.fullmatch(harm.value, line.value):
             what = f"{harm.key}={line.value} for all services: {harm.why}"
-            yield SAY.fault(what, line.evidence, hint=REMOVE.format(line.path))
+            yield fault(what, line.evidence, hint=REMOVE.format(line.path))
     for unit in declared_units(subject):
         yield from prove_limits(subject, unit)
 
@@ -145,7 +144,7 @@ def limited(unit: LoadedUnit, line: ConfigLine, why: str) -> Finding:
     key = line.key.removeprefix("Default")
     what = f"{unit.name} is limited by {line.key}={line.value} of all services: {why}"
     hint = f"remove that line from {line.path}, or set {key}= in the unit"
-    return SAY.fault(what, line.evidence, hint=hint)
+    return fault(what, line.evidence, hint=hint)
 
 
 def sets(root: Root, unit: LoadedUnit, key: str) -> bool:
@@ -162,7 +161,7 @@ def prove_journal(subject: Subject) -> Findings:
         what = "the journal is kept in /var, which is in memory, and may take "
         what += f"{most.value} there" if most and size else "a tenth of it"
         hint = "remove Storage=, or set SystemMaxUse=64M"
-        yield SAY.warning(what, storage.evidence, hint=hint)
+        yield warning(what, storage.evidence, hint=hint)
 
 
 def prove_processors(subject: Subject) -> Findings:
@@ -174,7 +173,7 @@ def prove_processors(subject: Subject) -> Findings:
             continue
         what = f"{word.text} on the command line: no service is pinned to these processors, and "
         what += "the scheduler leaves them idle"
-        say = SAY.fault if subject.expectations.engines else SAY.warning
+        say = fault if subject.expectations.engines else warning
         hint = "remove it, or pin the service that computes to these processors (CPUAffinity=)"
         yield say(what, word.evidence, hint=hint)
     yield from prove_few(subject, everywhere)
@@ -191,11 +190,11 @@ def prove_few(subject: Subject, everywhere: frozenset[int]) -> Findings:
         who = f"{limited[0]} and all sessions compute" if limited else "all sessions compute"
         what = f"{who} on {len(everywhere)} processors: {AFFINITY}={line.value} of the service "
         hint = f"remove that line, or set {AFFINITY}= in the unit"
-        yield SAY.warning(f"{what}manager", line.evidence, hint=hint)
+        yield warning(f"{what}manager", line.evidence, hint=hint)
     for name in limited if len(everywhere) == 1 else ():
         what = f"{name} computes on one processor: {AFFINITY}={line.value} of the service manager"
         hint = f"remove that line, or set {AFFINITY}= in the unit"
-        yield SAY.fault(what, line.evidence, hint=hint)
+        yield fault(what, line.evidence, hint=hint)
 
 
 def declared_units(subject: Subject) -> list[LoadedUnit]:
@@ -247,7 +246,7 @@ def prove_sleep(subject: Subject) -> Findings:
     if action and is_timed and (action.value in ENDS or sleeps(subject, action.value)):
         what = f"a node on which nobody has been logged in for {seconds} stops in the middle of "
         what += f"its work: IdleAction={action.value}"
-        yield SAY.fault(what, action.evidence, hint="remove that line, or set IdleAction=ignore")
+        yield fault(what, action.evidence, hint="remove that line, or set IdleAction=ignore")
     yield from prove_timers(subject)
 
 
@@ -261,7 +260,7 @@ def prove_timers(subject: Subject) -> Findings:
         verb = verb_of(subject.root, named[-1] if named else f"{timer[:-6]}.service")
         if sleeps(subject, verb):
             what = f"{timer} sends the node to sleep ({verb}), even while it computes"
-            yield SAY.warning(what, Evidence(path), hint=f"do not enable {timer}")
+            yield warning(what, Evidence(path), hint=f"do not enable {timer}")
 
 
 def verb_of(root: Root, name: str) -> str:

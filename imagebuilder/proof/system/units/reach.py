@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
-from imagebuilder.image.proof import Evidence, Findings
+from imagebuilder.image.proof import Evidence, Findings, fault, warning
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
@@ -33,7 +33,6 @@ from imagebuilder.proof.say import some
 from imagebuilder.proof.services.programs import exempt
 from imagebuilder.proof.services.start import is_there
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
 
 NEEDED = (
@@ -76,7 +75,7 @@ def prove_paths(subject: Subject) -> Findings:
                     what = f"{unit.name} does not start: {path} is not in the image ({key}=)"
                     hint = f"create it (StateDirectory=, tmpfiles.d(5)), or write {key}=-{path} "
                     hint += "if it may be missing"
-                    yield SAY.fault(what, where, hint=hint)
+                    yield fault(what, where, hint=hint)
 
 
 def missing(subject: Subject, unit: LoadedUnit, key: str) -> Iterator[str]:
@@ -116,7 +115,7 @@ def prove_reach(subject: Subject) -> Findings:
                 what = f"{unit.name} runs as {account.name}, who may not {does} {closed} (mode "
                 what += f"{mode:04o}), and therefore cannot use {path}"
                 hint = f"put it elsewhere, or give {account.name} the right to {does} {closed}"
-                yield (SAY.fault if is_shipped else SAY.warning)(what, where, hint=hint)
+                yield (fault if is_shipped else warning)(what, where, hint=hint)
 
 
 def named_paths(subject: Subject, unit: LoadedUnit) -> Iterator[tuple[str, Evidence]]:
@@ -199,7 +198,7 @@ def prove_shared(
     what += f"{some(each.name for each in private)} with PrivateTmp= see another {top_of(path)}"
     where = (said_in(subject.root, each.unit, "PrivateTmp") for each in private)
     hint = "put it into a folder below /run that every service may enter, or use JoinsNamespaceOf="
-    yield SAY.warning(what, *where, hint=hint)
+    yield warning(what, *where, hint=hint)
 
 
 def top_of(path: str) -> str:
@@ -238,7 +237,7 @@ def prove_fences(subject: Subject) -> Findings:
             what += f"{DENY}={denied}"
             denying = Evidence(fenced, "Service", said=f"{DENY}={denied}")
             hint = f"name the machines that may reach it: {ALLOW}=ADDRESS, and leave {DENY}= alone"
-            yield SAY.warning(what, Evidence(path, "Service"), denying, hint=hint)
+            yield warning(what, Evidence(path, "Service"), denying, hint=hint)
 
 
 def said_of(root: Root, path: str, key: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from imagebuilder.image.proof import Evidence, Finding, Findings
+from imagebuilder.image.proof import Evidence, Finding, Findings, fact, fault, warning
 from imagebuilder.proof.reading import systemd
 from imagebuilder.proof.reading.config import CMDLINE, KernelWord
 from imagebuilder.proof.reading.environment import environment_of
@@ -15,7 +15,6 @@ from imagebuilder.proof.reading.units import FOLDERS, find_file, template
 from imagebuilder.proof.say import some
 from imagebuilder.proof.services.prove import engine_lines
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system import SAY
 
 # kernel-command-line(7): what starts instead of the default target.
 RUNLEVELS = {
@@ -82,7 +81,7 @@ def prove_start(subject: Subject) -> Findings:
     for unit, cycle in startup.dropped.items():
         what = f"{unit} is not started: it is in an ordering cycle"
         hint = "remove one After= or Before= of the cycle"
-        yield SAY.fault(what, Evidence(place_of(startup, unit), said=cycle), hint=hint)
+        yield fault(what, Evidence(place_of(startup, unit), said=cycle), hint=hint)
     yield from prove_lines(subject)
     gone = [u for u in subject.enabled if u not in startup.jobs and u not in startup.dropped]
     missing = [u for u in gone if not starts_otherwise(startup, u)]
@@ -90,7 +89,7 @@ def prove_start(subject: Subject) -> Findings:
         yield not_started(subject, missing)
     else:
         names = some(sorted(subject.enabled))
-        yield SAY.fact(f"units that overlays enable start with {systemd.DEFAULT}: {names}")
+        yield fact(f"units that overlays enable start with {systemd.DEFAULT}: {names}")
     yield from prove_stopped(subject)
     yield from prove_masked(subject)
     yield from prove_words(subject)
@@ -103,12 +102,12 @@ def prove_lines(subject: Subject) -> Findings:
         if path and path not in subject.shipped and complaint.what.endswith(REFUSING):
             what = f"systemd refuses {complaint.where}: {complaint.what}"
             hint = "correct it; `systemd-analyze verify` in the image shows the error"
-            yield SAY.fault(what, Evidence(path, said=complaint.what), hint=hint)
+            yield fault(what, Evidence(path, said=complaint.what), hint=hint)
         if not complaint.where.startswith(("/etc/", "/usr/", "/lib/")):
             continue
         if not REFUSED.search(complaint.what):
             continue
-        say = SAY.warning if complaint.where in subject.shipped else SAY.fault
+        say = warning if complaint.where in subject.shipped else fault
         what = f"systemd rejects a line of {complaint.where}: {complaint.what}"
         hint = "correct it; man systemd.directives lists every key and its section"
         yield say(what, Evidence(complaint.where, said=complaint.what), hint=hint)
@@ -132,11 +131,11 @@ def prove_stopped(subject: Subject) -> Findings:
                 what = f"{other}{by} stops {name}: Conflicts="
                 where = Evidence(place_of(startup, other), said=f"Conflicts={name}")
                 hint = "remove that line, or do not start the other unit"
-                yield SAY.fault(what, where, hint=hint)
+                yield fault(what, where, hint=hint)
         required = [each for key in BINDING for each in unit.firsts(key)]
         mounts = [m for m in required if m.endswith(".mount") and m not in LASTING]
         if mounts and name.removesuffix(".service") in REACHED_BY:
-            yield SAY.fault(
+            yield fault(
                 f"{name} does not start on a node without {mounts[0]}: nobody can reach that node",
                 *(Evidence(path) for path in unit.paths[1:] or unit.paths),
                 hint="use After= and WantsMountsFor= instead of requiring the mount",
@@ -150,12 +149,12 @@ def prove_masked(subject: Subject) -> Findings:
             if subject.root.lies(path):
                 if subject.root.link_at(path) == "/dev/null" or not subject.root.text(path):
                     what = f"{name} is masked: {why}"
-                    yield SAY.fault(what, Evidence(path, said="/dev/null"), hint="remove that link")
+                    yield fault(what, Evidence(path, said="/dev/null"), hint="remove that link")
                 break
         for word in masks(subject):
             if word.value in (name, name.removesuffix(".service")):
                 what = f"{name} is masked: {why}"
-                yield SAY.fault(what, word.evidence, hint="remove that parameter")
+                yield fault(what, word.evidence, hint="remove that parameter")
 
 
 def masks(subject: Subject) -> list[KernelWord]:
@@ -189,7 +188,7 @@ def not_started(subject: Subject, missing: list[str]) -> Finding:
         why, hint = state_of(unit), "enable it (overlay key units:), and do not mask it"
     verbs = ("is", "does") if len(missing) == 1 else ("are", "do")
     what = f"{some(missing)} {verbs[0]} enabled, but {verbs[1]} not start: {why}"
-    return SAY.fault(what, where, hint=hint)
+    return fault(what, where, hint=hint)
 
 
 def state_of(unit: systemd.LoadedUnit | None) -> str:
@@ -212,11 +211,11 @@ def prove_words(subject: Subject) -> Findings:
         value = word.value
         if word.key in INITS and not value.endswith("/systemd") and value != "/sbin/init":
             what = f"the node runs {value} instead of systemd"
-            yield SAY.fault(what, word.evidence, hint=remove)
+            yield fault(what, word.evidence, hint=remove)
         target = RUNLEVELS.get(word.text, value if word.key == "systemd.unit" else "")
         if target in ("rescue.target", "emergency.target", "reboot.target", "poweroff.target"):
             what = f"the node starts {target}, in which no service runs"
-            yield SAY.fault(what, word.evidence, hint=remove)
+            yield fault(what, word.evidence, hint=remove)
 
 
 def prove_ports(subject: Subject) -> Findings:
@@ -227,7 +226,7 @@ def prove_ports(subject: Subject) -> Findings:
         for where in port_users(subject, unit, port.value):
             what = f"{unit.name} cannot listen on port {port.value}: something else has it"
             hint = "give one of them another port"
-            yield SAY.fault(what, where, hint=hint)
+            yield fault(what, where, hint=hint)
 
 
 def prove_listeners(subject: Subject) -> Findings:
@@ -247,12 +246,12 @@ def prove_listeners(subject: Subject) -> Findings:
                 what = f"{unit.name} listens on {found['port']}/tcp ({name}={variable.value}), "
                 what += "which no overlay declares"
                 hint = "declare the port (listens:), or let it listen on 127.0.0.1"
-                yield SAY.fault(what, variable.evidence(name), hint=hint)
+                yield fault(what, variable.evidence(name), hint=hint)
         for port in map(listened_port, unit.commands.get("ExecStart", ())):
             if port and f"{port}/tcp" not in (declared or ()):
                 what = f"{unit.name} listens on {port}/tcp, which no overlay declares"
                 hint = "declare the port (listens:), let it listen on 127.0.0.1, or disable it"
-                yield SAY.fault(what, where, hint=hint)
+                yield fault(what, where, hint=hint)
 
 
 def listened_port(words: Sequence[str]) -> str:
