@@ -289,5 +289,4 @@ def prove_globs(globs: Sequence[str], files: FirmwareFiles) -> Findings:
             yield fact(what, *(Evidence(path) for path in paths))
         else:
             hint = "install the package that has it, or prune less of it"
-            what = f"no firmware matches {glob}"
-            yield fault(what, Evidence(f"{FOLDER}/{glob}"), hint=hint)
+            yield fault(f"no firmware matches {glob}", Evidence(f"{FOLDER}/{glob}"), hint=hint)

@@ -169,8 +169,7 @@ def prove_node_creation(subject: Subject) -> Finding:
             what += "create them"
             hint = "ship a udev rule or unit that runs nvidia-modprobe at boot: set-user-ID has no "
             return warning(what, where, hint=f"{hint}effect with NoNewPrivileges=yes")
-        what = "the first program that uses NVIDIA's driver creates its device nodes"
-        return fact(what, where)
+        return fact("the first program that uses NVIDIA's driver creates its device nodes", where)
     state = "is not set-user-ID" if host is not None else "is missing"
     what = "nothing creates NVIDIA's device nodes: no unit or udev rule does, and nvidia-modprobe "
     what += state
@@ -297,5 +296,4 @@ def writes_of_rules(subject: Subject) -> Iterator[SysfsWrite]:
             if key == "ATTR":
                 yield SysfsWrite(attribute, value, Evidence(rule.path, said=said))
             for match in ECHO.finditer(value) if key == "RUN" else ():
-                where = Evidence(rule.path, said=said)
-                yield SysfsWrite(match["path"], match["value"], where)
+                yield SysfsWrite(match["path"], match["value"], Evidence(rule.path, said=said))

@@ -151,8 +151,7 @@ def prove_use(subject: Subject, unit: units.Unit, needed: Sequence[Device]) -> F
         hint += "group"
         yield fault(what, *files(unit), hint=hint)
     if needed and not shut and not barred:
-        what = f"{unit.name} may use {some(d.path for d in needed)} as {user}"
-        yield fact(what, *files(unit))
+        yield fact(f"{unit.name} may use {some(d.path for d in needed)} as {user}", *files(unit))
 
 
 def files(unit: units.Unit) -> tuple[Evidence, ...]:

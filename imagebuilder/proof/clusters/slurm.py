@@ -142,8 +142,7 @@ def prove_locked(subject: Subject, daemon: SiteService) -> Findings:
         what = f"jobs of {daemon.name} may lock {limit} bytes, too little for {why}: limits.d "
         what += "applies to logins, but jobs inherit the daemon's limit"
         where = (said_in(subject.root, daemon.unit, "LimitMEMLOCK"), *loads)
-        hint = f"set LimitMEMLOCK=infinity in a drop-in of {daemon.name}"
-        yield warning(what, *where, hint=hint)
+        yield warning(what, *where, hint=f"set LimitMEMLOCK=infinity in a drop-in of {daemon.name}")
 
 
 def locking(subject: Subject) -> Iterator[tuple[str, tuple[Evidence, ...]]]:

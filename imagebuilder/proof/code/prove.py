@@ -149,8 +149,7 @@ def no_file(root: Root, glob: str, target: str, maker: Maker) -> Finding:
     }
     if others:
         what = f"no code for {target}: {folder} has kernels for {' '.join(in_order(others))}"
-        hint = maker.elsewhere
-        return fault(what, Evidence(glob, said=" ".join(in_order(others))), hint=hint)
+        return fault(what, Evidence(glob, said=" ".join(in_order(others))), hint=maker.elsewhere)
     what = f"no code for {target}: no file matches {glob}"
     hint = "install the package that has it, or exclude it from `prune:` and `slim:`"
     return fault(what, Evidence(glob, said="matches no file"), hint=hint)

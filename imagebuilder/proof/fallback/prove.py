@@ -221,8 +221,7 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
     if not engine.backends:
         if found.device != "cpu":
             what = f"{title} must compute on the processor, but is not built for it"
-            hint = f"choose the build for the processor with {kind.choice}"
-            yield fault(what, chosen, hint=hint)
+            yield fault(what, chosen, hint=f"choose the build for the processor with {kind.choice}")
         return
     if found.device == "cpu":
         yield fault(

@@ -140,8 +140,7 @@ def prove_dependencies(kernel: Kernel) -> Findings:
                 missed.setdefault(need, []).append(module_name(path))
     for need, by in missed.items():
         what = f"{need} is missing, but {some(by)} need{'s' if len(by) == 1 else ''} it"
-        hint = "do not prune modules that others depend on, then run depmod"
-        yield fault(what, place, hint=hint)
+        yield fault(what, place, hint="do not prune modules that others depend on, then run depmod")
     gone = [path for path in kernel.listed if path not in present and path not in missed]
     if gone:
         what = f"modules.dep lists {format_count(len(gone), 'missing module')}: {some(gone)}"
@@ -328,8 +327,7 @@ def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Findings:
         hint = "sign them with a key that the kernel trusts, or remove what enforces signatures"
         yield fault(what, forced, *evidence, hint=hint)
         return
-    what = f"{many} not signed, so a kernel under Secure Boot rejects them: {names}"
-    yield fact(what, *evidence)
+    yield fact(f"{many} not signed, so a kernel under Secure Boot rejects them: {names}", *evidence)
 
 
 def signature(module: Module) -> Evidence:

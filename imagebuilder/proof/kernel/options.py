@@ -206,8 +206,7 @@ def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Findin
         known = types_of(kernel, path) if path else {}
         if known and option not in {*known, *OF_ALL} and not kernel.reader.mentions(path, option):
             what = f"{module} has no option {option}: the kernel ignores it"
-            hint = f"modinfo -p {module} in the image lists its options"
-            yield warning(what, where, hint=hint)
+            yield warning(what, where, hint=f"modinfo -p {module} in the image lists its options")
         meant = [name for name, known in names.items() if option in known]
         is_set = any((name, option) == each[:2] for name in meant for each in options)
         if module not in there and meant and not is_set:
@@ -324,8 +323,7 @@ def prove_memory(subject: Subject) -> Findings:
         size = size_of(word.value) if word.key == "mem" else 0
         shown = f"{word.text} on the command line"
         if 0 < size < LEAST_MEMORY:
-            what = f"{shown} leaves the node too little memory"
-            yield fault(what, word.evidence, hint=REMOVE)
+            yield fault(f"{shown} leaves the node too little memory", word.evidence, hint=REMOVE)
         elif 0 < size < most:
             what = f"{shown} hides memory that {promise} promises to the graphics "
             what += f"({most / (1 << 30):.0f} GiB)"

@@ -96,8 +96,7 @@ def kernel_image(root: Root, path: str, release: str) -> Finding:
     where = Evidence(path, "setup header", "kernel_version", said)
     if said and said.split()[0] != release:
         what = f"{path} is the kernel {said.split()[0]}, not {release}"
-        hint = "install vmlinuz and modules from one kernel package"
-        return fault(what, where, hint=hint)
+        return fault(what, where, hint="install vmlinuz and modules from one kernel package")
     return fact(f"one kernel, {release}", where)
 
 
@@ -221,8 +220,7 @@ def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Findings:
         is_old = chip.kernel and numbers(drivers.kernel.release) < numbers(chip.kernel)
         if is_old and not BUILT.intersection(file.split("/")):
             what = f"{found} of Linux {drivers.kernel.release} is too old for {whose}"
-            hint = f"use Linux {chip.kernel} or newer"
-            yield fault(what, Evidence(file), hint=hint)
+            yield fault(what, Evidence(file), hint=f"use Linux {chip.kernel} or newer")
         claim = Evidence(aliases, symbol=claims[found], said=found)
         yield fact(f"{found} claims {whose}", claim, Evidence(drivers.file(found)))
     if chip.vendor == "NVIDIA":

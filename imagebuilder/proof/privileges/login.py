@@ -14,7 +14,7 @@ from itertools import chain, islice, product
 from imagebuilder.proof.privileges.searched import who_adds
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.say import some, why_unanswered
-from imagebuilder.proof.subject import RunInImage, Subject
+from imagebuilder.proof.subject import RunInImage, Subject, once
 from imagebuilder.root import Root
 
 SSHD = "/usr/sbin/sshd"
@@ -70,7 +70,7 @@ def find_ways_in(subject: Subject, entries: Mapping[str, os.stat_result]) -> Ite
     if root.lies(SSHD):
         seen: dict[str, list[str]] = {}
         unknown: dict[str, list[str]] = {}
-        for settings in sshd_settings(root, subject.run, sorted(homes)):
+        for settings in sshd_settings(subject):
             if REPORTED not in settings.values:
                 unknown.setdefault(settings.error, []).append(settings.account)
                 continue
@@ -94,11 +94,13 @@ def find_ways_in(subject: Subject, entries: Mapping[str, os.stat_result]) -> Ite
             yield Privilege(Opening.KEYS, path, path, f"{path} trusts users of other hosts")
 
 
-def sshd_settings(root: Root, run: RunInImage, accounts: list[str]) -> list[SshdSettings]:
-    """The effective settings of each account, from anywhere and from each address with a rule.
+@once
+def sshd_settings(subject: Subject) -> tuple[SshdSettings, ...]:
+    """The settings of each account with a shell, from anywhere and each address with a rule.
 
     Those that sshd was not asked for, or did not answer for, have an `error`.
     """
+    root, accounts = subject.root, sorted(subject.accounts.logins)
     texts = [root.text(path) for path in (CONFIG, *root.glob(f"{FOLDER}/*.conf"))]
     addresses = dict.fromkeys((SOMEWHERE, *(a for text in texts for a in ADDRESS.findall(text))))
     most = min(MOST_ASKED, MOST_PARSED // max(1, sum(map(len, texts))))
@@ -106,12 +108,12 @@ def sshd_settings(root: Root, run: RunInImage, accounts: list[str]) -> list[Sshd
     pairs = list(islice(every, most))
     found: dict[tuple[object, ...], SshdSettings] = {}
     for start in range(0, len(pairs), ASKED_AT_ONCE):
-        for one in ask_sshd(run, pairs[start : start + ASKED_AT_ONCE]):
+        for one in ask_sshd(subject.run, pairs[start : start + ASKED_AT_ONCE]):
             found[one.account, one.error, frozenset(one.values.items())] = one
     # As many as there are accounts: each is among them if it was not asked from everywhere.
     rest = dict.fromkeys(account for _, account in islice(every, len(accounts)))
     why = f"only {most} combinations of an account with an address of a rule were examined"
-    return [*found.values(), *(SshdSettings(account, {}, why) for account in rest)]
+    return (*found.values(), *(SshdSettings(account, {}, why) for account in rest))
 
 
 def ask_sshd(run: RunInImage, pairs: list[tuple[str, str]]) -> Iterator[SshdSettings]:

@@ -36,8 +36,7 @@ def prove_python(subject: Subject) -> Findings:
         if site is None:
             what = f"the Python environment {works.path} does not exist"
             where = Evidence(works.path, said="has no lib/python3.*/site-packages")
-            hint = "add it under `python:` of the overlay that expects it"
-            yield fault(what, where, hint=hint)
+            yield fault(what, where, hint="add it under `python:` of the overlay that expects it")
             continue
         # 1. From outside: the interpreter, and what was installed.
         unfit = list(prove_interpreter(subject, works.path, site))
@@ -94,8 +93,7 @@ def prove_distributions(
         found = present.get(name)
         if found is None:
             what = f"{name} {version} is locked, but is not installed in {path}"
-            hint = REBUILD
-            yield fault(what, Evidence(path, said=f"no {name}-{version}.dist-info"), hint=hint)
+            yield fault(what, Evidence(path, said=f"no {name}-{version}.dist-info"), hint=REBUILD)
         elif not same_version(found.version, version):
             yield fault(
                 f"{name} is installed as {found.version}, but locked as {version}",
@@ -103,11 +101,8 @@ def prove_distributions(
                 hint=REBUILD,
             )
         elif not found.record:
-            yield fault(
-                f"{name} {version} in {path} is incomplete",
-                Evidence(found.path, said="has no METADATA and RECORD"),
-                hint=REBUILD,
-            )
+            what = f"{name} {version} in {path} is incomplete"
+            yield fault(what, Evidence(found.path, said="has no METADATA and RECORD"), hint=REBUILD)
 
 
 def prove_unlocked(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.process import TIMED_OUT
-from imagebuilder.proof.reading.environment import Environment, expanded
+from imagebuilder.proof.reading.environment import Environment, assignments, expanded, pairs_of
 from imagebuilder.proof.reading.systemd import LoadedUnit
 from imagebuilder.proof.reading.texts import split_words, unquoted
 from imagebuilder.proof.reading.units import Unit, split_prefixes
@@ -185,11 +185,10 @@ def command_words(text: str, variables: Mapping[str, str]) -> list[str]:
 
 def environment(root: Root, unit: Unit) -> dict[str, str]:
     """The variables that the unit sets, then those of its files."""
-    words = [word for value in unit.every("Environment") for word in split(value)]
+    found = dict(pair for value in unit.every("Environment") for pair in pairs_of(value))
     for name in unit.every("EnvironmentFile"):
-        lines = root.text(name.lstrip("-")).splitlines()
-        words += split("\n".join(x for x in lines if not x.lstrip().startswith(("#", ";"))))
-    return dict(word.split("=", 1) for word in words if "=" in word)
+        found |= assignments(root.text(name.lstrip("-")))
+    return found
 
 
 def split(text: str) -> list[str]:

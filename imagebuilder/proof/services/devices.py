@@ -68,8 +68,7 @@ def prove_selection(unit: str, backends: Sequence[str], environment: Environment
         where = variable.evidence(row.variable)
         said = f"{row.variable}={variable.value}"
         if fullmatch(row.hides, variable.value):
-            what = f"{said} hides every device from {unit}"
-            yield fault(what, where, hint=REMOVE)
+            yield fault(f"{said} hides every device from {unit}", where, hint=REMOVE)
         elif fullmatch(UUID, variable.value):
             what = (
                 f"{said} names a card by its UUID: no other node has that card, and {unit} finds "
@@ -170,12 +169,9 @@ def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Fin
     targets = [target for target in subject.targets if target.startswith("gfx")]
     if override and targets and selectors.target_of(override.value) not in targets:
         target = selectors.target_of(override.value) or "a card without a target"
-        yield fault(
-            f"{selectors.OVERRIDE}={override.value} makes ROCm in {unit} treat the card as "
-            f"{target}, but the profile is for {' and '.join(targets)}",
-            override.evidence(selectors.OVERRIDE),
-            hint=REMOVE,
-        )
+        what = f"{selectors.OVERRIDE}={override.value} makes ROCm in {unit} treat the card as "
+        what += f"{target}, but the profile is for {' and '.join(targets)}"
+        yield fault(what, override.evidence(selectors.OVERRIDE), hint=REMOVE)
     folder = environment.get(selectors.TENSILE)
     if folder and targets:
         names = subject.root.names(folder.value)

@@ -47,8 +47,7 @@ def prove_services(subject: Subject) -> Findings:
         found = list(prove_service(subject, unit, engines.get(name)))
         yield from found
         if not found:
-            what = f"{name} runs as its overlay declares"
-            yield fact(what, *(Evidence(p) for p in unit.paths))
+            yield fact(f"{name} runs as its overlay declares", *(Evidence(p) for p in unit.paths))
 
 
 def prove_service(subject: Subject, unit: LoadedUnit, engine: ExpectedEngine | None) -> Findings:

@@ -50,16 +50,12 @@ SELECTORS: tuple[Selector, ...] = (
     # To CUDA an empty list is a list.
     Selector("CUDA_VISIBLE_DEVICES", CUDA, rf"\s*|{NONE_FIRST}", NVIDIA),
     Selector("GGML_VK_VISIBLE_DEVICES", VULKAN, r"(?!\s*\d).*", GGML_VULKAN),
-    Selector(
-        "ONEAPI_DEVICE_SELECTOR",
-        SYCL,
-        r"(?i)[^;]*:[^;]*:.*|(?!.*(gpu|\*(;|$)|:\d)).*|.*!\s*(\*|level_zero):(\*|gpu).*",
-        ONEAPI,
-        fewer=r"[^;]*:[1-9]\d*.*",
-    ),
+    Selector("ONEAPI_DEVICE_SELECTOR", SYCL,
+             r"(?i)[^;]*:[^;]*:.*|(?!.*(gpu|\*(;|$)|:\d)).*|.*!\s*(\*|level_zero):(\*|gpu).*",
+             ONEAPI, fewer=r"[^;]*:[1-9]\d*.*"),
     Selector("ZE_AFFINITY_MASK", SYCL, r"-.*|[^\d].*", "oneAPI Level Zero, Programming Guide"),
     Selector("SYCL_DEVICE_FILTER", SYCL, r"(?i)(?!.*(gpu|\*)).*", ONEAPI, fewer="(?!)"),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,7 @@ def prove_processor(line: CommandLine, kind: EngineKind) -> Findings:
         if found and setting.partly and re.fullmatch(setting.partly, found.value.strip()):
             what = f"{line.unit} has {found.by}: {kind.title} leaves part of the work or of the "
             what += "memory on the processor"
-            hint = "remove it if the model fits on the card"
-            yield warning(what, found.evidence, hint=hint)
+            yield warning(what, found.evidence, hint="remove it if the model fits on the card")
             continue
         if found and setting.processor and re.fullmatch(setting.processor, found.value.strip()):
             what = f"{line.unit} has {found.by}: {kind.title} computes on the processor and nobody "

@@ -14,7 +14,6 @@ from imagebuilder.proof.system.login import accounts, limits, sshd
 from imagebuilder.proof.system.network import firewall, nic
 from imagebuilder.proof.system.programs import (
     commands,
-    daemons,
     dry_runs,
     extras,
     helpers,
@@ -37,7 +36,7 @@ OF_PROGRAMS: tuple[Rule, ...] = (
     local_requests.prove_requests, commands.prove_readings, commands.prove_card_tools,
     commands.prove_upgrades, options.prove_options, options.prove_variables,
     extras.prove_extras, extras.prove_places, extras.prove_tools, extras.prove_docstrings,
-    daemons.prove_time_sources, daemons.prove_rotation, daemons.prove_tuning,
+    helpers.prove_time_sources, helpers.prove_rotation, helpers.prove_tuning,
     helpers.prove_openssl,
 )  # fmt: skip
 OF_FILES: tuple[Rule, ...] = (

@@ -158,8 +158,7 @@ def prove_huge_pages(subject: Subject) -> Findings:
     if sized and any(word.key == "hugepages" for word in words):
         what = f"{sized.text} on the command line reserves no pages: no hugepages= follows it, and "
         what += "one before it counts pages of another size"
-        hint = f"write {sized.text} before its hugepages="
-        yield warning(what, sized.evidence, hint=hint)
+        yield warning(what, sized.evidence, hint=f"write {sized.text} before its hugepages=")
     if (one := read_sysctl(subject).get("vm.nr_hugepages")) and one.value.isdecimal():
         reserved[f"vm.nr_hugepages={one.value}"] = whole(one.value) * PAGE, one.where
     for name, (many, where) in reserved.items():
@@ -186,8 +185,7 @@ def prove_late_settings(subject: Subject) -> Findings:
             first, one = next(iter(found.items()))
             what = f"{first} is not set: it belongs to the module {module}, which nothing loads at "
             what += "boot"
-            hint = f"add {module} to a file in /etc/modules-load.d"
-            yield warning(what, one.where, hint=hint)
+            yield warning(what, one.where, hint=f"add {module} to a file in /etc/modules-load.d")
 
 
 def is_loaded(subject: Subject, module: str) -> bool:
@@ -231,10 +229,8 @@ STRICT = (
     StrictFile("/root/.ssh/authorized_keys", "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
     StrictFile("/home/*/.ssh/authorized_keys", "sshd", "", OTHERS_MAY_WRITE, NO_KEY),
     StrictFile("/root/.ssh/id_*[!b]", "ssh", ROOT, OTHERS_MAY_READ, "the key is not used"),
-    StrictFile(
-        "/etc/NetworkManager/system-connections/*", "NetworkManager", ROOT, OTHERS_MAY_READ,
-        "the connection is not used",
-    ),
+    StrictFile("/etc/NetworkManager/system-connections/*", "NetworkManager", ROOT, OTHERS_MAY_READ,
+               "the connection is not used"),
     StrictFile("/etc/sssd/sssd.conf", "sssd", ROOT, OTHERS_MAY_READ, "it does not start"),
 )  # fmt: skip
 

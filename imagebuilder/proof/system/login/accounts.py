@@ -102,9 +102,8 @@ def is_limited(changed: str, most: str) -> bool:
 def prove_sshd(subject: Subject, users: list[str]) -> Findings:
     """Without PAM, sshd treats an account whose password begins with ! as locked (auth.c)."""
     locked = {f[0] for _, f in rows(subject.root, SHADOW, 9) if f[1].startswith("!")}
-    homes = sorted(subject.accounts.logins)
     refused: dict[str, str] = {}
-    answers = login.sshd_settings(subject.root, subject.run, homes)
+    answers = login.sshd_settings(subject)
     for settings in answers:
         name = settings.account
         groups = subject.accounts.groups_of(name)
@@ -286,8 +285,7 @@ def read_rules(root: Root, other: re.Match[str] | None) -> Iterator[AccessRule]:
             parts = [part.strip() for part in line.partition("#")[0].split(":", 2)]
             if len(parts) == 3 and parts[0] in ("+", "-"):
                 users, origins = (tuple(re.split(r"[\s,]+", part)) for part in parts[1:])
-                where = Evidence(path, said=line.strip())
-                yield AccessRule(parts[0] == "+", users, origins, where)
+                yield AccessRule(parts[0] == "+", users, origins, Evidence(path, said=line.strip()))
 
 
 def refusing(rules: list[AccessRule], user: str, groups: frozenset[str]) -> AccessRule | None:

@@ -226,8 +226,7 @@ def prove_ufw_ports(subject: Subject, served: list[str]) -> Findings:
     if found and closed:
         what = f"ufw drops what other machines send to {some(closed)}, which the profile declares: "
         what += f"no rule of {UFW_RULES[0]} accepts it"
-        hint = f"run ufw allow {closed[0]} when the image is built"
-        yield warning(what, found[0], hint=hint)
+        yield warning(what, found[0], hint=f"run ufw allow {closed[0]} when the image is built")
 
 
 def is_opened(rules: str, port: str, protocol: str) -> bool:
@@ -331,8 +330,7 @@ def prove_services(subject: Subject, word: KernelWord, engines: set[str]) -> Fin
         ]
         for value, where in told:
             if ADDRESS.fullmatch(value):
-                what = text_of(service.name, value, word)
-                yield warning(what, where, word.evidence, hint=HINT)
+                yield warning(text_of(service.name, value, word), where, word.evidence, hint=HINT)
                 break
 
 
@@ -342,5 +340,4 @@ def prove_sockets(startup: Startup, word: KernelWord) -> Findings:
         for value in listed:
             if ADDRESS.fullmatch(value):
                 where = Evidence((unit.paths or (name,))[-1], said=f"ListenStream={value}")
-                what = text_of(name, value, word)
-                yield warning(what, where, word.evidence, hint=HINT)
+                yield warning(text_of(name, value, word), where, word.evidence, hint=HINT)

@@ -149,8 +149,7 @@ def prove_readings(subject: Subject) -> Findings:
                 what = f"nobody collects what {command.said} writes to {folder}: "
                 what += f"{exporters[0].name} reads {listed}"
                 where = (Evidence(command.evidence.path, said=folder), exporters[0].evidence)
-                hint = f"write to that folder, or set {OPTION}={folder}"
-                yield warning(what, *where, hint=hint)
+                yield warning(what, *where, hint=f"write to that folder, or set {OPTION}={folder}")
 
 
 def folders_of(subject: Subject, exporter: scripts.SiteService) -> list[str]:

@@ -79,18 +79,12 @@ class Harm:
 
 
 HARMS = (
-    Harm(
-        "SystemCallArchitectures",
-        r"(?!.*\b(native|x86-64|arm64)\b)\S.*",
-        "no program of the image can make a system call",
-    ),
+    Harm("SystemCallArchitectures", r"(?!.*\b(native|x86-64|arm64)\b)\S.*",
+         "no program of the image can make a system call"),
     Harm("NoNewPrivileges", r"(?i:yes|true|on|1)", "sudo works for nobody", "/usr/bin/sudo"),
-    Harm(
-        "DefaultTimeoutStartSec",
-        r"[1-4] ?(s|sec|seconds?)?|[1-4]?\d{1,3} ?ms(ec)?",
-        "services that check for a device or load a model are killed while they start",
-    ),
-)
+    Harm("DefaultTimeoutStartSec", r"[1-4] ?(s|sec|seconds?)?|[1-4]?\d{1,3} ?ms(ec)?",
+         "services that check for a device or load a model are killed while they start"),
+)  # fmt: skip
 
 
 def prove_manager(subject: Subject) -> Findings:
@@ -160,8 +154,7 @@ def prove_journal(subject: Subject) -> Findings:
     if storage and storage.value == "persistent" and not 0 < size <= JOURNAL:
         what = "the journal is kept in /var, which is in memory, and may take "
         what += f"{most.value} there" if most and size else "a tenth of it"
-        hint = "remove Storage=, or set SystemMaxUse=64M"
-        yield warning(what, storage.evidence, hint=hint)
+        yield warning(what, storage.evidence, hint="remove Storage=, or set SystemMaxUse=64M")
 
 
 def prove_processors(subject: Subject) -> Findings:
@@ -193,8 +186,7 @@ def prove_few(subject: Subject, everywhere: frozenset[int]) -> Findings:
         yield warning(f"{what}manager", line.evidence, hint=hint)
     for name in limited if len(everywhere) == 1 else ():
         what = f"{name} computes on one processor: {AFFINITY}={line.value} of the service manager"
-        hint = f"remove that line, or set {AFFINITY}= in the unit"
-        yield fault(what, line.evidence, hint=hint)
+        yield fault(what, line.evidence, hint=f"remove that line, or set {AFFINITY}= in the unit")
 
 
 def declared_units(subject: Subject) -> list[LoadedUnit]:

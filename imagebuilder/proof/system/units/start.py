@@ -130,8 +130,7 @@ def prove_stopped(subject: Subject) -> Findings:
                 by = f", which {min(triggers)} starts," if triggers & startup.jobs else ""
                 what = f"{other}{by} stops {name}: Conflicts="
                 where = Evidence(place_of(startup, other), said=f"Conflicts={name}")
-                hint = "remove that line, or do not start the other unit"
-                yield fault(what, where, hint=hint)
+                yield fault(what, where, hint="remove that line, or do not start the other unit")
         required = [each for key in BINDING for each in unit.firsts(key)]
         mounts = [m for m in required if m.endswith(".mount") and m not in LASTING]
         if mounts and name.removesuffix(".service") in REACHED_BY:
@@ -153,8 +152,7 @@ def prove_masked(subject: Subject) -> Findings:
                 break
         for word in masks(subject):
             if word.value in (name, name.removesuffix(".service")):
-                what = f"{name} is masked: {why}"
-                yield fault(what, word.evidence, hint="remove that parameter")
+                yield fault(f"{name} is masked: {why}", word.evidence, hint="remove that parameter")
 
 
 def masks(subject: Subject) -> list[KernelWord]:
@@ -210,8 +208,7 @@ def prove_words(subject: Subject) -> Findings:
     for word in subject.words:
         value = word.value
         if word.key in INITS and not value.endswith("/systemd") and value != "/sbin/init":
-            what = f"the node runs {value} instead of systemd"
-            yield fault(what, word.evidence, hint=remove)
+            yield fault(f"the node runs {value} instead of systemd", word.evidence, hint=remove)
         target = RUNLEVELS.get(word.text, value if word.key == "systemd.unit" else "")
         if target in ("rescue.target", "emergency.target", "reboot.target", "poweroff.target"):
             what = f"the node starts {target}, in which no service runs"
@@ -225,8 +222,7 @@ def prove_ports(subject: Subject) -> Findings:
             continue
         for where in port_users(subject, unit, port.value):
             what = f"{unit.name} cannot listen on port {port.value}: something else has it"
-            hint = "give one of them another port"
-            yield fault(what, where, hint=hint)
+            yield fault(what, where, hint="give one of them another port")
 
 
 def prove_listeners(subject: Subject) -> Findings:

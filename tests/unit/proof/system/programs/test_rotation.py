@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.programs.daemons import prove_rotation
+from imagebuilder.proof.system.programs.helpers import prove_rotation
 from tests.unit.proof.trees import Content, Program, make_tree, running, subject
 
 FILES = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup
-from imagebuilder.proof.system.programs.daemons import prove_tuning
+from imagebuilder.proof.system.programs.helpers import prove_tuning
 from tests.unit.proof.trees import make_tree, running, subject
 
 NEW = {"/usr/lib/tuned/profiles/balanced/tuned.conf": "[main]\nsummary=x\n"}
