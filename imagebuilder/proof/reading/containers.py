@@ -17,6 +17,7 @@ from typing import Any
 from imagebuilder.decode import parse_json
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence
+from imagebuilder.proof.reading import scripts
 from imagebuilder.proof.reading.commands import options_of
 from imagebuilder.proof.reading.config import (
     SettingsFile,
@@ -27,13 +28,6 @@ from imagebuilder.proof.reading.config import (
     read_yaml,
     table_at,
     value_at,
-)
-from imagebuilder.proof.reading.scripts import (
-    SiteService,
-    behind_env,
-    script_of,
-    site_files,
-    site_services,
 )
 from imagebuilder.proof.reading.shell import parse_shell
 from imagebuilder.proof.reading.systemd import LoadedUnit
@@ -199,13 +193,13 @@ class ContainerRun:
 
 def container_runs(subject: Subject) -> Iterator[ContainerRun]:
     """Every container that services and Quadlet files of a site start."""
-    units = {service.name: service.unit for service in site_services(subject)}
+    units = {service.name: service.unit for service in scripts.site_services(subject)}
     for unit in units.values():
         account = "" if unit.last("User") in ROOTS else unit.last("User")
         if unit.last("DynamicUser") == "yes":
             account = account or unit.name.partition(".")[0]
         for key, written in unit.started():
-            service = SiteService(subject, unit, written)
+            service = scripts.SiteService(subject, unit, written)
             where = Evidence(unit.place, said=f"{key}={' '.join(written)}")
             for words in commands_of(subject.root, service.words):
                 yield from runs_of(subject.root, service, words, account, where)
@@ -214,16 +208,16 @@ def container_runs(subject: Subject) -> Iterator[ContainerRun]:
 
 def commands_of(root: Root, words: Sequence[str]) -> Iterator[Sequence[str]]:
     """A command line, and the commands of the shell script that it runs."""
-    words = behind_env(words)
+    words = scripts.behind_env(words)
     yield words
-    script = script_of(root, words, "")
+    script = scripts.script_of(root, words, "")
     if script and any(name in script.text for name in ENGINES):
         parsed = parse_shell(script.text.encode())
         yield from ((each.name, *each.words) for each in (parsed.commands if parsed else ()))
 
 
 def runs_of(
-    root: Root, service: SiteService, words: Sequence[str], account: str, where: Evidence
+    root: Root, service: scripts.SiteService, words: Sequence[str], account: str, where: Evidence
 ) -> Iterator[ContainerRun]:
     program = posixpath.basename(words[0]) if words else ""
     engine = COMPOSES.get(program, program)
@@ -269,7 +263,7 @@ def parse_options(words: Sequence[str]) -> tuple[dict[str, list[str]], str, str]
     return options, "", ""
 
 
-def compose_files(root: Root, service: SiteService, words: Sequence[str]) -> list[str]:
+def compose_files(root: Root, service: scripts.SiteService, words: Sequence[str]) -> list[str]:
     """The files of a command line of Compose (docs.docker.com, "docker compose")."""
     folder = service.unit.last("WorkingDirectory").lstrip("!-")
     for option in options_of(words, ("--project-directory",)):
@@ -282,7 +276,7 @@ def compose_files(root: Root, service: SiteService, words: Sequence[str]) -> lis
 
 
 def compose_runs(
-    root: Root, service: SiteService, engine: str, account: str, path: str
+    root: Root, service: scripts.SiteService, engine: str, account: str, path: str
 ) -> Iterator[ContainerRun]:
     for name, each in table_at(read_yaml(root, path).values, "services").items():
         if isinstance(each, dict):
@@ -308,17 +302,19 @@ def listed(value: object) -> Iterator[str]:
 
 def quadlets(subject: Subject) -> Iterator[ContainerRun]:
     for folder in OF_ROOT:
-        for path in (p for end in ("*", "*/*") for p in site_files(subject, f"{folder}/{end}")):
+        for path in (
+            p for end in ("*", "*/*") for p in scripts.site_files(subject, f"{folder}/{end}")
+        ):
             if not path.startswith(OF_USERS):
                 yield from quadlet(subject, path, "")
     names = {str(user.uid): user.name for user in subject.accounts.users.values()}
     for folder in OF_USERS:
-        for path in site_files(subject, f"{folder}/*"):
+        for path in scripts.site_files(subject, f"{folder}/*"):
             yield from quadlet(subject, path, "each user")
-        for path in site_files(subject, f"{folder}/*/*"):
+        for path in scripts.site_files(subject, f"{folder}/*/*"):
             number = path.split("/")[-2]
             yield from quadlet(subject, path, names.get(number, number))
-    for path in site_files(subject, "/home/*/.config/containers/systemd/*"):
+    for path in scripts.site_files(subject, "/home/*/.config/containers/systemd/*"):
         yield from quadlet(subject, path, path.split("/")[2])
 
 

@@ -7,20 +7,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Findings, fault, warning
+from imagebuilder.proof.reading import texts
 from imagebuilder.proof.reading.commands import CommandLine, SettingValue, without
 from imagebuilder.proof.reading.config import config_folders
 from imagebuilder.proof.reading.environment import Environment, environment_of
 from imagebuilder.proof.reading.mounts import made_by, made_by_tmpfiles, read_tmpfiles
 from imagebuilder.proof.reading.parameters import read_sysctl
 from imagebuilder.proof.reading.systemd import LoadedUnit, Startup, find_loaded
-from imagebuilder.proof.reading.texts import (
-    AFFINITY,
-    ALLOWED,
-    is_local,
-    parse_address,
-    processors,
-    whole,
-)
 from imagebuilder.proof.reading.units import is_below
 from imagebuilder.proof.say import prove_answered
 from imagebuilder.proof.services.programs import processors_of
@@ -92,7 +85,7 @@ def prove_threads(
             many = threads.value if threads and threads.value not in ("", "0") else ""
             many = many if many.isdecimal() else ""
             # An engine may count the processors that a list leaves it, but no share of time.
-            is_too_many = whole(many) > share if many else key == QUOTA
+            is_too_many = texts.whole(many) > share if many else key == QUOTA
             if threads is None or share < 1 or not is_too_many:
                 continue
             starts = f"{many} threads" if many else "a thread for each core"
@@ -105,8 +98,8 @@ def prove_threads(
 def shares_of(unit: LoadedUnit) -> Iterator[tuple[str, float]]:
     """The settings that limit the processors of a unit, with how many are left; 0 for all."""
     yield QUOTA, processors_of(unit)
-    for key in (AFFINITY, ALLOWED):
-        yield key, len(processors(" ".join(unit.every(key))))
+    for key in (texts.AFFINITY, texts.ALLOWED):
+        yield key, len(texts.processors(" ".join(unit.every(key))))
 
 
 def prove_lent(startup: Startup, line: CommandLine, kind: EngineKind) -> Findings:
@@ -129,7 +122,7 @@ def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Find
     if subject.image.listens is None or address is None or port is None:
         return
     declared = f"{port.value}/tcp" in subject.image.listens
-    local = is_local(address.value)
+    local = texts.is_local(address.value)
     where = f"{line.unit} listens on {address.value}, port {port.value}"
     if declared and local:
         what = f"{where}: no other machine can reach it, although the profile declares "
@@ -149,9 +142,9 @@ def prove_port(subject: Subject, unit: LoadedUnit, line: CommandLine, kind: Engi
     if port is None or not port.value.isdecimal() or unit.last("User") in ("", "root", "0"):
         return
     first = read_sysctl(subject).get("net.ipv4.ip_unprivileged_port_start")
-    least = whole(first.value) if first and first.value.isdecimal() else 1024
+    least = texts.whole(first.value) if first and first.value.isdecimal() else 1024
     may = {name.lower() for name in unit.words("AmbientCapabilities")}
-    if 0 < whole(port.value) < least and "cap_net_bind_service" not in may:
+    if 0 < texts.whole(port.value) < least and "cap_net_bind_service" not in may:
         what = f"{unit.name} cannot listen on port {port.value}: {unit.last('User')} may only use "
         what += f"ports {least} and above"
         hint = "use another port, or add AmbientCapabilities=CAP_NET_BIND_SERVICE"
@@ -241,7 +234,7 @@ def words_of(root: Root, patterns: Sequence[str]) -> frozenset[str]:
 
 def prove_one_address(root: Root, unit: str, name: str, address: str, where: Evidence) -> Findings:
     """A warning about listening on an address that one node has, in the image of all."""
-    number = parse_address(address.strip("[]"))
+    number = texts.parse_address(address.strip("[]"))
     if number is None or number.is_loopback or number.is_unspecified or number.is_multicast:
         return
     files = (path for folder in NETWORKS for path in root.glob(f"{folder}/*.network"))

@@ -9,7 +9,7 @@ from imagebuilder.image.proof import Evidence, Findings, warning
 from imagebuilder.proof.clusters import engines, kubernetes, peers, ranks, slurm, state
 from imagebuilder.proof.reading.systemd import SYSTEMD
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.system.files import authorities, mounts, needed, slips, unread
+from imagebuilder.proof.system.files import authorities, mounts, needed, unread
 from imagebuilder.proof.system.login import accounts, limits, sshd
 from imagebuilder.proof.system.network import firewall, nic
 from imagebuilder.proof.system.programs import (
@@ -40,8 +40,8 @@ OF_PROGRAMS: tuple[Rule, ...] = (
     helpers.prove_openssl,
 )  # fmt: skip
 OF_FILES: tuple[Rule, ...] = (
-    unread.prove_read, slips.prove_characters, unread.prove_documents, unread.prove_defaults,
-    slips.prove_udev_rules, unread.prove_named_files, needed.prove_files, mounts.prove_extensions,
+    unread.prove_read, needed.prove_characters, unread.prove_documents, unread.prove_defaults,
+    needed.prove_udev_rules, unread.prove_named_files, needed.prove_files, mounts.prove_extensions,
     authorities.prove_anchors, authorities.prove_served,
 )  # fmt: skip
 OF_NETWORK: tuple[Rule, ...] = (

@@ -19,8 +19,12 @@ from imagebuilder.proof.services.devices import prove_python_path
 from imagebuilder.proof.services.selectors import SELECTORS
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.files.mounts import prove_fields
-from imagebuilder.proof.system.files.needed import prove_huge_pages, prove_settings
-from imagebuilder.proof.system.files.slips import prove_characters, prove_udev_rules
+from imagebuilder.proof.system.files.needed import (
+    prove_characters,
+    prove_huge_pages,
+    prove_settings,
+    prove_udev_rules,
+)
 from imagebuilder.proof.system.files.unread import prove_read
 from imagebuilder.proof.system.network.firewall import opens_ssh
 from imagebuilder.proof.system.network.nic import prove_netdevs

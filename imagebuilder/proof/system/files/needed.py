@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that every node needs: mounts, PAM, certificates, time zone, packages, settings of the
-kernel; and files that a program refuses because of their mode or their owner.
+kernel; files that a program refuses because of their mode or their owner; and characters and
+operators in a site's files that look right, and mean something else.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from imagebuilder.proof.reading.modules import plain
 from imagebuilder.proof.reading.parameters import read_sysctl, requested
 from imagebuilder.proof.reading.scripts import services_of, texts_of
 from imagebuilder.proof.reading.texts import whole
+from imagebuilder.proof.reading.udev import UdevRule, read_rules
 from imagebuilder.proof.say import prove_answered, some, why_unanswered
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system.files.authorities import prove_authorities
@@ -55,6 +57,31 @@ LOADING = ("dockerd", "k3s", "rke2", "microk8s")
 ROOT = "root"
 OTHERS_MAY_READ, OTHERS_MAY_WRITE = 0o077, 0o022
 KEYS, NO_KEY = "/etc/ssh/authorized_keys", "no key in it is accepted"
+MOST = 256 << 10  # bytes of a file that people write
+# For people, or of formats that allow these characters and ends of lines.
+ELSEWHERE = re.compile(
+    r".*/(motd|issue)\b.*|.*/(update-motd\.d|ssl|ca-certificates)/.*"
+    r"|.*(?i:banner|readme|licen[cs]e|notice|welcome)[^/]*"
+    r"|.*\.(md|txt|html?|xml|json|ya?ml|toml|pem|crt|cer|key|css|js|rst|csv|po|desktop)"
+)
+# A dash that begins a word, quotation marks before a value or a word, and blanks that are none.
+FOREIGN = re.compile(
+    "(?:(?<=\\s)|(?<=[\"'=]))[\u2010-\u2015\u2212]{1,2}[A-Za-z]|(?:(?<=\\s)|(?<==))[\u2018-\u201f]"
+    "|[\u00a0\u200b\u2060\ufeff]"
+)
+NAMES = {
+    "\u00a0": "a no-break space",
+    "\u200b": "a space without width",
+    "\ufeff": "a byte order mark",
+}
+REMARKS = ("#", ";", "//", "!", '"')
+ENDS = re.compile(r"\r\n")
+# What udev itself finds out about a device, so that rules only read it.
+FOUND = re.compile(
+    r"ID_(PART_\w+|FS_\w+|VENDOR\w*|MODEL\w*|SERIAL\w*|PATH\w*|BUS|TYPE|REVISION|USB_\w+|WWN\w*)"
+    r"|DEVTYPE|DEVNAME|DEVPATH|SUBSYSTEM|ACTION|MAJOR|MINOR|PCI_\w+|DRIVER"
+)
+ACTS = frozenset(("RUN", "OWNER", "GROUP", "MODE", "SYMLINK", "NAME", "TAG"))
 
 
 def prove_files(subject: Subject) -> Findings:
@@ -256,3 +283,55 @@ def prove_modes(subject: Subject) -> Findings:
             who = strict.owner or "its account"
             hint = f"set its owner to {who}, and its mode to 0600 or the like (overlay key files:)"
             yield fault(what, Evidence(path, said=said), hint=hint)
+
+
+def prove_characters(subject: Subject) -> Findings:
+    for path in subject.root.walk("/etc"):
+        if path in subject.shipped or ELSEWHERE.fullmatch(path):
+            continue
+        data = subject.root.map(path) or b""
+        if len(data) > MOST or data.find(b"\0") >= 0:
+            continue
+        try:
+            text = bytes(data).decode()
+        except UnicodeDecodeError:
+            continue
+        yield from prove_text(path, text)
+
+
+def prove_text(path: str, text: str) -> Findings:
+    for number, line in enumerate(text.splitlines(), 1):
+        is_remark = line.lstrip().startswith(REMARKS)
+        found = None if is_remark else FOREIGN.search(f" {line.partition('#')[0]}")
+        if found:
+            mark = found[0].strip()[:1] or found[0][:1]
+            name = NAMES.get(mark, f'"{mark}"')
+            what = f"{path} has {name} (U+{ord(mark):04X}) in line {number}, as web pages and word "
+            what += "processors put it: programs do not take it for the plain character"
+            hint = "write the plain character: -, \", ' or a space"
+            yield warning(what, Evidence(path, said=f"line {number}"), hint=hint)
+            return
+    if ENDS.search(text) and not text.startswith("#!"):
+        what = f"the lines of {path} end in CR LF, as on Windows: programs take the CR for the "
+        what += "last character of a name or a value"
+        yield warning(what, Evidence(path), hint=f"run sed -i 's/\\r$//' {path}")
+
+
+def prove_udev_rules(subject: Subject) -> Findings:
+    """Warnings of rules that then apply to every device."""
+    for rule in read_rules(subject):
+        said = assigned(rule) if rule.path not in subject.shipped else ""
+        if said:
+            what = f"a rule of {rule.path} sets {said} and does not compare it: what follows is "
+            what += "done for every device that the rest of the rule matches"
+            hint = f"write {said.replace('=', '==', 1)}, if it is to be compared"
+            yield warning(what, Evidence(rule.path, said=said), hint=hint)
+
+
+def assigned(rule: UdevRule) -> str:
+    """A property of udev's own that a rule sets before it does something, "" if none."""
+    acts = any(key in ACTS and operator not in ("==", "!=") for key, _, operator, _ in rule.parts)
+    for key, name, operator, value in rule.parts if acts else ():
+        if key == "ENV" and operator in ("=", ":=") and FOUND.fullmatch(name) and value:
+            return f'ENV{{{name}}}="{value}"'
+    return ""

@@ -12,15 +12,9 @@ import re
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Findings, fault, warning
+from imagebuilder.proof.reading import systemd
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import MANAGER, environment_of
-from imagebuilder.proof.reading.systemd import (
-    ConfigLine,
-    LoadedUnit,
-    find_loaded,
-    last_lines,
-    read_config,
-)
 from imagebuilder.proof.reading.texts import AFFINITY, processors, size_of
 from imagebuilder.proof.reading.units import FOLDERS, find_file, find_unit, service_lines
 from imagebuilder.proof.services.programs import LEAST
@@ -88,7 +82,7 @@ HARMS = (
 
 
 def prove_manager(subject: Subject) -> Findings:
-    lines = [line for line in read_config(subject, MANAGER) if line.section == "Manager"]
+    lines = [line for line in systemd.read_config(subject, MANAGER) if line.section == "Manager"]
     bounds = [line for line in lines if line.key == BOUNDS]
     if lost := [name for name in CAPABILITIES if name not in bounded(bounds)]:
         what = f"{BOUNDS}= takes {lost[0]} from systemd and all services: {CAPABILITIES[lost[0]]}"
@@ -105,7 +99,7 @@ def prove_manager(subject: Subject) -> Findings:
         yield from prove_limits(subject, unit)
 
 
-def bounded(lines: list[ConfigLine]) -> set[str]:
+def bounded(lines: list[systemd.ConfigLine]) -> set[str]:
     """Which of CAPABILITIES remain (config_parse_capability_set() of systemd)."""
     left, whole = set(CAPABILITIES), True
     for line in lines:
@@ -120,8 +114,8 @@ def bounded(lines: list[ConfigLine]) -> set[str]:
     return left
 
 
-def prove_limits(subject: Subject, unit: LoadedUnit) -> Findings:
-    lines = last_lines(subject, MANAGER)
+def prove_limits(subject: Subject, unit: systemd.LoadedUnit) -> Findings:
+    lines = systemd.last_lines(subject, MANAGER)
     least = [row for row in LEAST if row[0] != "LimitAS" or subject.expectations.devices]
     for key, lowest, why in least:
         line = lines.get(f"Default{key}")
@@ -134,21 +128,21 @@ def prove_limits(subject: Subject, unit: LoadedUnit) -> Findings:
         yield limited(unit, line, "it is killed after that much processor time")
 
 
-def limited(unit: LoadedUnit, line: ConfigLine, why: str) -> Finding:
+def limited(unit: systemd.LoadedUnit, line: systemd.ConfigLine, why: str) -> Finding:
     key = line.key.removeprefix("Default")
     what = f"{unit.name} is limited by {line.key}={line.value} of all services: {why}"
     hint = f"remove that line from {line.path}, or set {key}= in the unit"
     return fault(what, line.evidence, hint=hint)
 
 
-def sets(root: Root, unit: LoadedUnit, key: str) -> bool:
+def sets(root: Root, unit: systemd.LoadedUnit, key: str) -> bool:
     lines = (line for path in unit.paths for line in service_lines(root.text(path)))
     return any(name == key and value for name, value in lines)
 
 
 def prove_journal(subject: Subject) -> Findings:
     """A warning if the journal is kept below /var, which is in memory, and may grow large there."""
-    lines = last_lines(subject, "systemd/journald.conf")
+    lines = systemd.last_lines(subject, "systemd/journald.conf")
     storage, most = lines.get("Storage"), lines.get("SystemMaxUse")
     size = size_of(most.value) if most else 0
     if storage and storage.value == "persistent" and not 0 < size <= JOURNAL:
@@ -176,7 +170,7 @@ def prove_few(subject: Subject, everywhere: frozenset[int]) -> Findings:
     """A fault if the manager leaves one processor to other services, a warning if a few."""
     if not 0 < len(everywhere) < FEW:
         return
-    line = [line for line in read_config(subject, MANAGER) if line.key == AFFINITY][-1]
+    line = [line for line in systemd.read_config(subject, MANAGER) if line.key == AFFINITY][-1]
     units = declared_units(subject)
     limited = [unit.name for unit in units if not unit.every(AFFINITY)]
     if len(everywhere) > 1 and (limited or not units):
@@ -189,9 +183,9 @@ def prove_few(subject: Subject, everywhere: frozenset[int]) -> Findings:
         yield fault(what, line.evidence, hint=f"remove that line, or set {AFFINITY}= in the unit")
 
 
-def declared_units(subject: Subject) -> list[LoadedUnit]:
+def declared_units(subject: Subject) -> list[systemd.LoadedUnit]:
     """The units of services and engines that overlays declare, as far as systemd loads them."""
-    found = (find_loaded(subject.startup, name) for name in subject.expectations.units)
+    found = (systemd.find_loaded(subject.startup, name) for name in subject.expectations.units)
     return [unit for unit in found if unit]
 
 
@@ -214,7 +208,7 @@ def is_used(subject: Subject, isolated: frozenset[int]) -> bool:
 def manager_processors(subject: Subject) -> frozenset[int]:
     """The processors of CPUAffinity= in system.conf; an empty line removes those before it."""
     found = frozenset[int]()
-    for line in read_config(subject, MANAGER):
+    for line in systemd.read_config(subject, MANAGER):
         if line.key == AFFINITY:
             found = found | processors(line.value) if line.value else frozenset()
     return found
@@ -231,7 +225,7 @@ def isolated_by(value: str) -> frozenset[int]:
 
 def prove_sleep(subject: Subject) -> Findings:
     """A node is idle to logind while nobody is logged in, whatever its services do."""
-    lines = last_lines(subject, "systemd/logind.conf")
+    lines = systemd.last_lines(subject, "systemd/logind.conf")
     action, after = lines.get("IdleAction"), lines.get("IdleActionSec")
     seconds = after.value if after and after.value else "30min"
     is_timed = LOGIND in subject.startup.jobs and not NEVER_SLEEPS.fullmatch(seconds)
@@ -270,7 +264,7 @@ def sleeps(subject: Subject, action: str) -> bool:
     """Whether an action suspends a node, and nothing in the image prevents it."""
     if action not in SLEEPS or any(is_masked(subject.root, each) for each in (action, "sleep")):
         return False
-    line = last_lines(subject, "systemd/sleep.conf").get(SLEEPS[action])
+    line = systemd.last_lines(subject, "systemd/sleep.conf").get(SLEEPS[action])
     return line is None or not is_false(line.value)
 
 

@@ -17,16 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 
 from imagebuilder.image.proof import Evidence, Findings, fault, warning
+from imagebuilder.proof.reading import scripts
 from imagebuilder.proof.reading.accounts import UnitAccount, account_of
 from imagebuilder.proof.reading.config import is_false
 from imagebuilder.proof.reading.environment import environment_of, expanded, files_of
 from imagebuilder.proof.reading.mounts import MADE, made_by, made_by_tmpfiles, with_tmpfiles
-from imagebuilder.proof.reading.scripts import (
-    SiteService,
-    services_of,
-    site_services,
-    starting_units,
-)
 from imagebuilder.proof.reading.systemd import LoadedUnit, said_in
 from imagebuilder.proof.reading.units import is_below, service_lines, unit_paths
 from imagebuilder.proof.say import some
@@ -96,7 +91,7 @@ def prove_reach(subject: Subject) -> Findings:
     before = {path: i for path, i in subject.entries.items() if not path.startswith("/run/")}
     entries = with_tmpfiles(subject, before)
     made = {folder for unit in subject.startup.units.values() for folder in made_by(unit)}
-    for unit in starting_units(subject):
+    for unit in scripts.starting_units(subject):
         sources = [*unit.paths, *files_of(subject.root, unit)]
         account = account_of(unit, subject.accounts)
         if account is None or all(path in subject.shipped for path in sources):
@@ -153,11 +148,11 @@ def find_closed(entries: Mapping[str, os.stat_result], account: UnitAccount, pat
 
 def prove_private_tmp(subject: Subject) -> Findings:
     """Warnings: a service may do without the other one."""
-    services = {service.name: service for service in site_services(subject)}
-    for daemon in services_of(subject, DAEMON):
+    services = {service.name: service for service in scripts.site_services(subject)}
+    for daemon in scripts.services_of(subject, DAEMON):
         users = (each for each in services.values() if is_user(subject, daemon, each))
         yield from prove_shared(subject, daemon, users, pipes_of(daemon))
-    sharing: dict[str, list[SiteService]] = {}
+    sharing: dict[str, list[scripts.SiteService]] = {}
     for service in services.values():
         for path in dict.fromkeys(sockets_of(service)):
             sharing.setdefault(path, []).append(service)
@@ -165,12 +160,12 @@ def prove_private_tmp(subject: Subject) -> Findings:
         yield from prove_shared(subject, first, others, path)
 
 
-def pipes_of(service: SiteService) -> str:
+def pipes_of(service: scripts.SiteService) -> str:
     variable = service.environment.get(PIPES)
     return variable.value.rstrip("/") if variable else DEFAULT
 
 
-def is_user(subject: Subject, daemon: SiteService, service: SiteService) -> bool:
+def is_user(subject: Subject, daemon: scripts.SiteService, service: scripts.SiteService) -> bool:
     """Whether a service looks for the daemon's pipe: it computes with CUDA, and names no other."""
     engines = subject.expectations.engines
     computes = any(e.unit == service.name and BACKEND in e.backends for e in engines)
@@ -179,7 +174,7 @@ def is_user(subject: Subject, daemon: SiteService, service: SiteService) -> bool
     return named and service.name != daemon.name and pipes_of(service) == pipes_of(daemon)
 
 
-def sockets_of(service: SiteService) -> Iterator[str]:
+def sockets_of(service: scripts.SiteService) -> Iterator[str]:
     """The sockets in /tmp that command line and variables name."""
     for text in (*service.words, *(each.value for each in service.environment.values())):
         for found in SOCKET.finditer(text):
@@ -188,7 +183,7 @@ def sockets_of(service: SiteService) -> Iterator[str]:
 
 
 def prove_shared(
-    subject: Subject, first: SiteService, others: Iterable[SiteService], path: str
+    subject: Subject, first: scripts.SiteService, others: Iterable[scripts.SiteService], path: str
 ) -> Findings:
     apart = [each for each in others if are_apart(first, each, path)]
     if not apart:
@@ -205,7 +200,7 @@ def top_of(path: str) -> str:
     return next((top for top in TOPS if is_below(path, top)), "")
 
 
-def is_separate(service: SiteService, path: str) -> bool:
+def is_separate(service: scripts.SiteService, path: str) -> bool:
     """Whether a service sees another folder in the place of the node's."""
     value = service.unit.last("PrivateTmp", "no")
     is_private = not is_false(value) or service.unit.last("DynamicUser") == "yes"
@@ -213,7 +208,7 @@ def is_separate(service: SiteService, path: str) -> bool:
     return is_private and not any(is_below(path, each.target) for each in bound)
 
 
-def are_apart(one: SiteService, other: SiteService, path: str) -> bool:
+def are_apart(one: scripts.SiteService, other: scripts.SiteService, path: str) -> bool:
     if not top_of(path):
         return False
     separate = [each for each in (one, other) if is_separate(each, path)]
@@ -221,7 +216,7 @@ def are_apart(one: SiteService, other: SiteService, path: str) -> bool:
     return bool(separate) and not (len(separate) > 1 and joined)
 
 
-def joins(one: SiteService, other: SiteService) -> bool:
+def joins(one: scripts.SiteService, other: scripts.SiteService) -> bool:
     return other.name in one.unit.firsts("JoinsNamespaceOf")
 
 
