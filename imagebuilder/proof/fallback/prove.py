@@ -177,7 +177,7 @@ def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Find
         last = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.status}"]
         command = " ".join((posixpath.basename(program), *devices.command[1:]))
         what = f"{posixpath.basename(program)} does not run: {last[-1]}"
-        hint = f"imagebuilder shell PROFILE -c '{command}' shows it"
+        hint = f"run imagebuilder shell PROFILE -c '{command}' to see it"
         yield fault(what, Evidence(program, said=f"exit status {done.status}"), hint=hint)
     if done.status:
         return
@@ -212,7 +212,9 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
         yield fault(what, where, hint="see the question `python`")
         return
     if found.error:
-        hint = f"imagebuilder shell PROFILE -c '{engine.path}/bin/python -c \"import {module}\"'"
+        hint = (
+            f"run imagebuilder shell PROFILE -c '{engine.path}/bin/python -c \"import {module}\"'"
+        )
         yield fault(f"{title} cannot choose a platform: {found.error}", where, hint=hint)
         return
     chosen = Evidence(

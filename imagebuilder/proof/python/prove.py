@@ -138,7 +138,7 @@ def same_version(one: str, other: str) -> bool:
 def prove_imports(works: PythonWorks, site: str, said: Environment) -> Findings:
     if said.failure:
         what = f"the Python of {works.path} does not run: {said.failure}"
-        hint = f"imagebuilder shell PROFILE -c '{works.path}/bin/python -V' shows it"
+        hint = f"run imagebuilder shell PROFILE -c '{works.path}/bin/python -V' to see it"
         yield fault(what, Evidence(f"{works.path}/bin/python", said=said.failure), hint=hint)
         return
     for name in works.imports:
