@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Timer
 from typing import TYPE_CHECKING
 
 from ClusterShell.NodeSet import NodeSet
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 FAN_OUT = 64
 CONNECT_SECONDS = 10
+END_S = 5.0  # that an ssh has to end after it has closed its streams
 MOST = 1 << 20  # bytes of an answer that we ask for ourselves
 MOST_TYPED = 64 << 20  # of the output of a person's command
 MOST_TOGETHER = 1 << 30  # of all nodes
@@ -95,6 +97,16 @@ class LimitedClient(SshClient):  # type: ignore[misc]  # it has no types
         if not heard.take(str(self.key), sname, self._read(sname)):
             self.popen.kill()
             raise EngineClientEOF
+
+    def _close(self, abort: bool, timeout: bool) -> None:  # noqa: FBT001 - it is called so
+        """ClusterShell waits for the program, even one that has closed its streams and goes on."""
+        timer = Timer(END_S, self.popen.kill)
+        if self.popen.poll() is None:
+            timer.start()
+        try:
+            super()._close(abort, timeout)
+        finally:
+            timer.cancel()
 
 
 class LimitedSsh(WorkerSsh):  # type: ignore[misc]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.fleet.rollout.journal import find_rollout
+from imagebuilder.fleet.rollout.journal import ABORT, find_rollout, make_wish
 from imagebuilder.fleet.rollout.types import RolloutStage, RolloutStatus
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_version
@@ -96,6 +96,33 @@ def test_killed_at_any_moment_it_goes_on_without_another_boot(
         assert (done.status, find_version(world.tree, "demo", "stable")) == wanted
         assert pins(world) == ({"n1": NEW, "n2": OLD} if fault else {})
         assert {*(world.sim / "resumed").read_text().split()} == {"n1", "n2"}
+
+
+def test_killed_at_any_moment_of_an_abort_each_node_goes_back_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = os.environ["PATH"]
+    moments = 0
+    for number in range(times(2, 40)):
+        world = make_world(tmp_path / str(number), NAMES)
+        monkeypatch.setenv("PATH", f"{world.sim}/path:{start}")
+        world.plant("n2", "computes wrong numbers")
+        world.run().go(world.start(order()))
+        (world.sim / "nodes/n1/jobs").write_text("1\n2\n")
+        make_wish(world.tree, "demo", ABORT)
+        if not moments:
+            moments = go_on(world, MANY) or 0
+            assert 10 < moments < 1000
+        else:
+            at = 1 + (number * 7919) % moments
+            while go_on(world, at) is None:
+                at += 3
+        done = find_rollout(world.tree, "demo")
+        assert done
+        assert {name: world.boots(name) for name in NAMES} == {key: [NEW, OLD] for key in NAMES}
+        assert done.status is RolloutStatus.ABORTED, f"killed at {number}"
+        assert pins(world) == {}
+        assert not [name for name in NAMES if (world.sim / "nodes" / name / "drained").exists()]
 
 
 FAULTS = {

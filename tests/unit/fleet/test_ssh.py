@@ -150,6 +150,20 @@ def test_a_node_that_sends_without_end_is_cut_off(
     assert (good.status, good.output) == (0, "fine")
 
 
+def test_an_ssh_that_closes_its_streams_and_goes_on_holds_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("imagebuilder.fleet.ssh.END_S", 0.5)
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\necho begun\nexec sleep 60 > /dev/null 2>&1\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    began = time.monotonic()
+    (said,) = run_on(Tree(tmp_path), [Node("n1", (), "gpu", address="10.0.0.1")], ["true"], 60)
+    assert time.monotonic() - began < 30
+    assert (said.succeeded, said.output) == (False, "begun")
+
+
 def test_all_nodes_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("imagebuilder.fleet.ssh.MOST_TOGETHER", 100)
     heard = Heard(most=60)
