@@ -100,7 +100,8 @@ class LocalArrival:
             raise WorkError(
                 f"{self.image.name} was damaged in transit; nothing was published\n"
                 f"{error.faults[0].what}",
-                hint="publish again; if that does not help, run imagebuilder fsck on the sender",
+                hint="publish again; if that does not help, run imagebuilder fsck on the sender, "
+                "and imagebuilder fsck --tree on the receiver",
             ) from error
 
     def activate(self) -> Activated:
