@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import typer
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.phrases import suggest
 
 # Typer's base of errors in options and arguments; it has no public name in every version.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -52,10 +53,13 @@ def usage_fault(error: Exception, context: typer.Context | None) -> Fault:
         near = " or ".join(sorted(getattr(error, "possibilities", None) or ()))
         said = f"unknown option {getattr(error, 'option_name', '')}"
         return Fault(where, said, f"did you mean {near}?" if near else hint)
-    if command := re.match(r"No such command '(.*?)'\.?(?: Did you mean (.*)\?)?", message):
-        name, near = command.groups()
-        near = OPTIONS_MEANT.get(name) or (near or "").replace("', '", "' or '").replace("'", '"')
-        return Fault(where, f'unknown command "{name}"', f"did you mean {near}?" if near else hint)
+    if command := re.match(r"No such command '(.*?)'\.", message):
+        name = command[1]
+        commands = getattr(found and found.command, "commands", {}).items()
+        near = suggest(name, [known for known, one in commands if not one.hidden], closest=True)
+        if option := OPTIONS_MEANT.get(name):
+            near = f"did you mean {option}?"
+        return Fault(where, f'unknown command "{name}"', near or hint)
     if name := named(error):
         where = f"{where} {name}".strip()
     return Fault(where, plain(message), hint)
@@ -63,9 +67,10 @@ def usage_fault(error: Exception, context: typer.Context | None) -> Fault:
 
 def named(error: Exception) -> str:
     """The option or argument that an error is about, as people type it."""
-    param, given = getattr(error, "param", None), getattr(error, "param_hint", None)
-    text = given or (param.get_error_hint() if param else "")
-    return (text if isinstance(text, str) else " / ".join(text)).replace("'", "")
+    param = getattr(error, "param", None)
+    if param is None:
+        return ""
+    return str(param.metavar if param.param_type_name == "argument" else param.opts[0])
 
 
 def plain(message: str) -> str:

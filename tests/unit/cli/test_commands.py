@@ -151,6 +151,7 @@ def test_help_needs_no_project(program: Program, monkeypatch: pytest.MonkeyPatch
         (("zzz",), 'error: unknown command "zzz"\n  hint: run imagebuilder --help for usage\n'),
         (("buidl",), 'error: unknown command "buidl"\n  hint: did you mean "build"?\n'),
         (("nodes", "ad"), 'error: nodes: unknown command "ad"\n  hint: did you mean "add"?\n'),
+        (("recieve",), 'error: unknown command "recieve"\n  hint: run imagebuilder --help for'),
         (("help",), 'error: unknown command "help"\n  hint: did you mean --help?\n'),
         (("build",), "error: build: PROFILE is missing\n  hint: run imagebuilder build --help for"),
         (("nodes", "add", "n1"), "error: nodes add: --mac is missing\n"),
