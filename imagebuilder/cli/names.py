@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,27 +13,28 @@ import typer
 from imagebuilder.cli.context import Context
 from imagebuilder.cli.options import argument, option, path_option
 from imagebuilder.rootkind import Format
+from imagebuilder.settings import Settings
 from imagebuilder.tree import DEFAULT_TREE, Tree
 
 
-def complete_profile(context: typer.Context, incomplete: str) -> list[str]:
+def offer(find: Callable[[Settings], Iterable[str]], context: typer.Context) -> list[str]:
+    """What a shell offers; nothing if it cannot be found out."""
     from imagebuilder.errors import ImagebuilderError
-    from imagebuilder.recipe.variant import offer_profiles
 
     try:
-        return offer_profiles(incomplete, context.ensure_object(Context).settings)
-    except ImagebuilderError:
+        return list(find(context.ensure_object(Context).settings))
+    except (ImagebuilderError, OSError):
         return []
+
+
+def complete_profile(context: typer.Context, incomplete: str) -> list[str]:
+    from imagebuilder.recipe.variant import offer_profiles
+
+    return offer(partial(offer_profiles, incomplete), context)
 
 
 def complete_base(context: typer.Context, incomplete: str) -> list[str]:
-    from imagebuilder.errors import ImagebuilderError
-
-    try:
-        bases = context.ensure_object(Context).settings.find_bases()
-    except ImagebuilderError:
-        return []
-    return [base for base in bases if base.startswith(incomplete)]
+    return [base for base in offer(Settings.find_bases, context) if base.startswith(incomplete)]
 
 
 def complete_engine(incomplete: str) -> list[str]:
@@ -42,15 +45,13 @@ def complete_engine(incomplete: str) -> list[str]:
 
 def complete_image(context: typer.Context, incomplete: str) -> list[str]:
     """Images of the store with this prefix, as profile@version, and their profiles."""
-    from imagebuilder.errors import ImagebuilderError
     from imagebuilder.store.repository import Store
 
-    try:
-        images = Store(context.ensure_object(Context).settings.state / "store").images()
-    except (ImagebuilderError, OSError):
-        return []
-    names = {i.name for i in images} | {i.profile for i in images}
-    return sorted(n for n in names if n.startswith(incomplete))
+    def find(settings: Settings) -> set[str]:
+        images = Store(settings.state / "store").images()
+        return {i.name for i in images} | {i.profile for i in images}
+
+    return sorted(name for name in offer(find, context) if name.startswith(incomplete))
 
 
 def typed_tree(context: typer.Context) -> Tree:
