@@ -126,7 +126,7 @@ def examine_engine(tool: Tool) -> HostFinding:
         return fine(tool.program, f"{check_tool(tool)}: makes first layers on request")
     except HostError as error:
         fault = error.faults[0]
-        return warning(tool.program, fault.what, fault.hint)
+        return warning(tool.program, fault.what, tool.install)
 
 
 def is_present(tool: str, path: str) -> bool:

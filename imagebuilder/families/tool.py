@@ -42,7 +42,7 @@ def find_tool(tool: Tool) -> Path:
     if program is None:
         raise HostError(
             f"the base has `engine: {tool.engine}`, but {tool.program} is not installed",
-            hint=tool.install,
+            hint=f"run {tool.install}",
         )
     return program
 
@@ -54,11 +54,13 @@ def check_tool(tool: Tool) -> str:
     version = re.search(r"\d+(?:\.\d+)*", done.stdout)
     if done.status != 0 or version is None:
         words = (done.stderr or done.stdout).strip()[-MOST:]
-        raise HostError(f"{program} does not print its version\n    {words}", hint=tool.install)
+        raise HostError(
+            f"{program} does not print its version\n    {words}", hint=f"run {tool.install}"
+        )
     if int(version[0].split(".")[0]) < tool.least:
         raise HostError(
             f"{program} has version {version[0]}, but at least {tool.least} is needed",
-            hint=tool.install,
+            hint=f"run {tool.install}",
         )
     return version[0]
 

@@ -20,7 +20,7 @@ from imagebuilder.store.repository import IMAGES, Store
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import ReleaseName, Tree
 
-REPAIR = "imagebuilder fsck --tree --repair"
+REPAIR = "run imagebuilder fsck --tree --repair"
 
 
 def check_tree(tree: Tree, *, repair: bool, donors: Sequence[Path]) -> Checked:

@@ -10,7 +10,7 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import one_line
 from imagebuilder.ui import format_count
 
-REPAIR = "imagebuilder fsck --repair"
+REPAIR = "run imagebuilder fsck --repair"
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ def what_frees(nightly: Nightly) -> str:
     words = []
     if old:
         words.append(
-            f"imagebuilder gc --releases --keep {keep} removes " + format_count(len(old), "release")
+            f"imagebuilder gc --releases --keep {keep} to remove "
+            + format_count(len(old), "release")
         )
     if gone.images or gone.layers or gone.packages:
         images, layers, packages = (
@@ -65,12 +66,12 @@ def what_frees(nightly: Nightly) -> str:
             )
         )  # fmt: skip
         words.append(
-            f"imagebuilder gc --keep {keep} removes {images}, {layers} and {packages} "
+            f"imagebuilder gc --keep {keep} to remove {images}, {layers} and {packages} "
             f"({format_size(gone.package_bytes)})"
         )
     if not words:
         return f"--keep {keep} needs everything: keep fewer versions, or add a disk"
-    return "; ".join(words)
+    return f"run {', and '.join(words)}"
 
 
 def measure_tree(tree: Tree) -> int:

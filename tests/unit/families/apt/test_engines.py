@@ -70,7 +70,7 @@ def test_a_missing_program_is_said_with_the_command_that_brings_it(program: Path
         check_tool(TOOL)
     (fault,) = caught.value.faults
     assert fault.what == "the base has `engine: frob`, but frobnicate is not installed"
-    assert fault.hint == "apt-get install frob"
+    assert fault.hint == "run apt-get install frob"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_program_that_will_not_do(program: Path, words: str, what: str) -> Non
     says(program, words)
     with pytest.raises(HostError, match=what) as caught:
         check_tool(TOOL)
-    assert caught.value.faults[0].hint == "apt-get install frob"
+    assert caught.value.faults[0].hint == "run apt-get install frob"
 
 
 def test_a_program_beside_our_python_comes_first(program: Path) -> None:
