@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Call, Context, print_json, print_table, print_text
+from imagebuilder.cli.context import (
+    Call,
+    Context,
+    argument,
+    option,
+    print_json,
+    print_table,
+    print_text,
+)
 from imagebuilder.cli.names import AsJson, TreeOption, typed_tree
 from imagebuilder.cli.nodes import print_edited
-from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:

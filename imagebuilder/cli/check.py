@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from imagebuilder.cli.context import Call, exit_unless, print_result
+from imagebuilder.cli.context import Call, exit_unless, option, print_result
 from imagebuilder.cli.names import AsJson, ImageName, TreeOption
-from imagebuilder.cli.options import option
 from imagebuilder.tree import DEFAULT_TREE
 
 

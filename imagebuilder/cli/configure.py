@@ -9,11 +9,18 @@ from typing import Annotated
 
 import typer
 
-from imagebuilder.cli.context import Call, exit_unless, print_json, print_result, print_text
+from imagebuilder.cli.context import (
+    Call,
+    argument,
+    exit_unless,
+    option,
+    print_json,
+    print_result,
+    print_text,
+)
 from imagebuilder.cli.drift import complete_name
 from imagebuilder.cli.fleet import NODES, open_nodes
 from imagebuilder.cli.names import AsJson, TreeOption
-from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Call, Context, print_json, print_text
+from imagebuilder.cli.context import Call, Context, argument, option, print_json, print_text
 from imagebuilder.cli.drift import complete_name
 from imagebuilder.cli.names import AsJson, TreeOption
-from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:

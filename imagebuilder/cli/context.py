@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command needs: the global options, settings and ui from them, output of results."""
+"""What every command needs: how options are declared, the global ones, output of results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-from imagebuilder.cli.options import path_option
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.settings import Settings, load_settings
@@ -59,6 +58,23 @@ def keep(
     if value and option.name:
         setattr(common, option.name, value)
     return value
+
+
+# How commands declare options and arguments: first what each does, then its names.
+
+
+def option(text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401 - as Typer has it
+    """An option; a switch without its opposite must name itself."""
+    return typer.Option(*names, help=text, **more)
+
+
+def path_option(text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401
+    """An option for a path that is checked when it is used."""
+    return option(text, *names, readable=False, **more)
+
+
+def argument(text: str, **more: Any) -> Any:  # noqa: ANN401
+    return typer.Argument(help=text, **more)
 
 
 def shared(text: str, *names: str, **more: Any) -> Any:  # noqa: ANN401 - as Typer has it

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from imagebuilder.cli.context import Call, exit_unless, print_answer
+from imagebuilder.cli.context import Call, argument, exit_unless, option, print_answer
 from imagebuilder.cli.names import AsJson, TreeOption, typed_tree
-from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 

@@ -15,14 +15,15 @@ import typer
 
 from imagebuilder.cli.context import (
     Call,
+    argument,
     exit_unless,
+    option,
     print_answer,
     print_json,
     print_list,
     print_table,
 )
 from imagebuilder.cli.names import AsJson, Drain, DrainSeconds, TreeOption
-from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 from imagebuilder.untrusted import clean_lines
 

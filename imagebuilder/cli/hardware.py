@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Call, print_json, print_list, print_result, print_text
+from imagebuilder.cli.context import (
+    Call,
+    argument,
+    option,
+    print_json,
+    print_list,
+    print_result,
+    print_text,
+)
 from imagebuilder.cli.names import AsJson
-from imagebuilder.cli.options import argument, option
 
 if TYPE_CHECKING:
     from imagebuilder.detect import Detected

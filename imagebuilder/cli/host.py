@@ -13,6 +13,8 @@ import typer
 from imagebuilder.cli.context import (
     Call,
     Context,
+    argument,
+    option,
     print_answer,
     print_json,
     print_list,
@@ -20,7 +22,6 @@ from imagebuilder.cli.context import (
     print_text,
 )
 from imagebuilder.cli.names import AsJson, TreeOption
-from imagebuilder.cli.options import argument, option
 from imagebuilder.share import SHARE
 from imagebuilder.tree import DEFAULT_TREE
 

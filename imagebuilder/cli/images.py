@@ -11,7 +11,9 @@ import typer
 from imagebuilder.cli.context import (
     Call,
     Context,
+    argument,
     exit_unless,
+    option,
     print_answer,
     print_list,
     print_result,
@@ -28,7 +30,6 @@ from imagebuilder.cli.names import (
     complete_image,
     complete_release,
 )
-from imagebuilder.cli.options import argument, option
 from imagebuilder.rootkind import Format
 from imagebuilder.tree import DEFAULT_TREE
 

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context
-from imagebuilder.cli.options import argument, option, path_option
+from imagebuilder.cli.context import Context, argument, option, path_option
 from imagebuilder.rootkind import Format
 from imagebuilder.settings import Settings
 from imagebuilder.tree import DEFAULT_TREE, Tree

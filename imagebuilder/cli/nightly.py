@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Call, Context, print_json, print_text, wants_colour
+from imagebuilder.cli.context import (
+    Call,
+    Context,
+    argument,
+    option,
+    print_json,
+    print_text,
+    wants_colour,
+)
 from imagebuilder.cli.names import AsJson, TreeOption, complete_profile
-from imagebuilder.cli.options import argument, option
 from imagebuilder.settings import DEFAULT_CALENDAR
 from imagebuilder.tree import DEFAULT_TREE
 

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from imagebuilder.cli.context import Call, print_answer, print_json, print_list, print_text
+from imagebuilder.cli.context import (
+    Call,
+    argument,
+    option,
+    print_answer,
+    print_json,
+    print_list,
+    print_text,
+)
 from imagebuilder.cli.fleet import NodeSetArgument
 from imagebuilder.cli.names import AsJson, TreeOption
-from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE, make_tree
 
 if TYPE_CHECKING:

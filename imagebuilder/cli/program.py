@@ -16,9 +16,8 @@ import typer
 from imagebuilder import __version__
 from imagebuilder.cli.alike import fold_faults
 from imagebuilder.cli.commands import HELP, Commands
-from imagebuilder.cli.context import Project, State, Verbose
+from imagebuilder.cli.context import Project, State, Verbose, option
 from imagebuilder.cli.main import STOPPED, STOPPING
-from imagebuilder.cli.options import option
 from imagebuilder.cli.sudo import run_as_root
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, RootError
 from imagebuilder.space import FREE_SPACE

@@ -7,14 +7,15 @@ from typing import Annotated
 
 from imagebuilder.cli.context import (
     Call,
+    argument,
     exit_unless,
+    option,
     print_json,
     print_result,
     print_text,
     wants_colour,
 )
 from imagebuilder.cli.names import AsJson, ImageName
-from imagebuilder.cli.options import argument, option
 
 
 def prove(

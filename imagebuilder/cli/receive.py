@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from imagebuilder.cli.context import Call, print_json
+from imagebuilder.cli.context import Call, argument, option, print_json
 from imagebuilder.cli.names import Formats, TreeOption, Untested
-from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 

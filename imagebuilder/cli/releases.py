@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from imagebuilder.cli.context import Call, print_answer, print_list, print_result
+from imagebuilder.cli.context import Call, argument, option, print_answer, print_list, print_result
 from imagebuilder.cli.names import (
     AsJson,
     Days,
@@ -17,7 +17,6 @@ from imagebuilder.cli.names import (
     TreeOption,
     Untested,
 )
-from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import CANDIDATE, DEFAULT_TREE
 from imagebuilder.ui import format_count
 

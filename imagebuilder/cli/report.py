@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 from imagebuilder.cli.context import (
     Call,
     Context,
+    option,
     print_json,
     print_table,
     print_text,
     wants_colour,
 )
 from imagebuilder.cli.names import AsJson, ReleaseName, TreeOption
-from imagebuilder.cli.options import option
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:

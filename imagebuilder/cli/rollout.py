@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperGroup
 
-from imagebuilder.cli.context import Call, Context, exit_unless, print_answer
+from imagebuilder.cli.context import Call, Context, argument, exit_unless, option, print_answer
 from imagebuilder.cli.names import AsJson, Drain, DrainSeconds, TreeOption
-from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:

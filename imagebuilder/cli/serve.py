@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Call, print_text
+from imagebuilder.cli.context import Call, option, print_text
 from imagebuilder.cli.names import TreeOption
-from imagebuilder.cli.options import option
 from imagebuilder.serve.options import Dhcp, Nfs, Options
 from imagebuilder.tree import DEFAULT_TREE
 

@@ -7,9 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from imagebuilder.cli.context import Call, exit_unless
+from imagebuilder.cli.context import Call, exit_unless, option
 from imagebuilder.cli.names import AsJson, ReleaseName, TreeOption
-from imagebuilder.cli.options import option
 from imagebuilder.cli.report import HtmlOption, JunitOption, show_report, write_files
 from imagebuilder.tree import DEFAULT_TREE
 

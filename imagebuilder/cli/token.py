@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from imagebuilder.cli.context import Call, print_answer, print_list
+from imagebuilder.cli.context import Call, argument, option, print_answer, print_list
 from imagebuilder.cli.names import AsJson, TreeOption
-from imagebuilder.cli.options import argument, option
 from imagebuilder.tree import DEFAULT_TREE
 from imagebuilder.web.roles import Role
 

@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from imagebuilder.cli.context import Call
+from imagebuilder.cli.context import Call, option, path_option
 from imagebuilder.cli.names import TreeOption
-from imagebuilder.cli.options import option, path_option
 from imagebuilder.settings import DEFAULT_LISTEN
 from imagebuilder.tree import DEFAULT_TREE
 

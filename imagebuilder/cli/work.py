@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 from imagebuilder.cli.context import (
     Call,
     Context,
+    option,
     print_json,
     print_result,
     print_table,
     print_text,
 )
 from imagebuilder.cli.names import AsJson, ByEngine, OnBase, Profile
-from imagebuilder.cli.options import option
 from imagebuilder.digest import Json
 from imagebuilder.settings import Settings
 
