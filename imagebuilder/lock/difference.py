@@ -50,7 +50,7 @@ def digest_of_source(source: Source) -> str:
     pins: list[Json] = [list(source.pin_packages), source.pin_priority]
     if source.pin_version:
         pins.append(source.pin_version)
-    content: Json = {
+    content: dict[str, Json] = {
         "id": source.id,
         "suites": list(source.suites),
         "components": list(source.components),
@@ -59,6 +59,8 @@ def digest_of_source(source: Source) -> str:
         "pins": pins,
         "snapshot": source.snapshot,
     }
+    if source.streams:
+        content["streams"] = list(source.streams)
     return digest_of(content)
 
 
