@@ -8,10 +8,8 @@ its logs) is removed here, so engines stay interchangeable.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from imagebuilder.families.apt.engines.debootstrap import run_debootstrap
 from imagebuilder.families.apt.engines.dib import DIB, run_dib
@@ -21,9 +19,7 @@ from imagebuilder.families.apt.engines.request import BootstrapRequest
 from imagebuilder.families.apt.repository import make_repository
 from imagebuilder.families.protocol import Engine, Packages
 from imagebuilder.families.tool import Tool
-from imagebuilder.files import place_file
-from imagebuilder.root import Root
-from imagebuilder.store.upper import remove
+from imagebuilder.families.unpacked import remove_traces
 from imagebuilder.workspace import Workspace
 
 
@@ -54,9 +50,6 @@ TRACES = (
     "var/cache/debconf/tmp.ci",
     "efi", "boot/loader",  # mkosi, for a boot loader
 )  # fmt: skip
-NOBODY = 65534  # the kernel's uid for an owner that has no id in a sandbox
-# Folders of other word sizes, which debootstrap and mkosi create even if no package fills them.
-WORD_SIZES = ("lib32", "libx32")
 
 
 def run_bootstrap(engine: str, first: Packages, workspace: Workspace) -> None:
@@ -70,40 +63,4 @@ def run_bootstrap(engine: str, first: Packages, workspace: Workspace) -> None:
         path_excludes=first.path_excludes,
     )
     ENGINES[engine].run(request, workspace)
-    remove_traces(workspace.tree)
-
-
-def remove_traces(tree: Path) -> None:
-    """Remove what the engine left besides packages, including below mount points.
-
-    Maintainer scripts have run in the tree, and this runs outside of the sandbox: symlinks lead
-    where they lead in the tree, never to files of the host.
-    """
-    root = Root(tree)
-    for name in TRACES:
-        remove_in(root, name)
-    for name in WORD_SIZES:
-        if root.is_dir(f"/usr/{name}") and not root.names(f"/usr/{name}"):
-            remove_in(root, f"usr/{name}")
-            remove_in(root, name)
-    own = root.place("/etc/machine-id")
-    if own and os.path.lexists(own):  # a root belongs to no machine, and must be reproducible
-        remove(own)
-        place_file(own, b"", 0o644)
-    if root.link_at("/etc/resolv.conf") == "":  # a link is the resolver's, a file the builder's
-        remove_in(root, "etc/resolv.conf")
-    for name in ("proc", "sys"):
-        # What is mounted there in a sandbox belongs to nobody, and an engine may have copied that.
-        folder = tree / name
-        if folder.is_dir() and not folder.is_symlink() and folder.lstat().st_uid == NOBODY:
-            os.chown(folder, 0, 0, follow_symlinks=False)
-    for name in ("dev", "run", "tmp"):
-        for entry in root.names(f"/{name}"):
-            remove_in(root, f"{name}/{entry}")
-
-
-def remove_in(root: Root, name: str) -> None:
-    """Remove a file, folder or symlink of a root; nothing that is not there."""
-    place = root.place(f"/{name}")
-    if place and os.path.lexists(place):
-        remove(place)
+    remove_traces(workspace.tree, TRACES)

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 
 from imagebuilder.errors import Fault
 from imagebuilder.families.apt.apt import Apt
+from imagebuilder.families.nearest import mapping_hint, nearest_names
 from imagebuilder.lock.changes import Suites
 from imagebuilder.lock.request import Request
 
@@ -18,7 +18,6 @@ UNKNOWN = re.compile(
     r"|Version '([^']+)' for '([^']+)' was not found)",
     re.MULTILINE,
 )
-NEAREST = 3
 VERSIONS = 6
 # A row: package, version (right-aligned), and an index's address, suite and component.
 OFFER = re.compile(r"\s*(\S+) \| +(\S+) \| \S+ (\S+) \S+ Packages")
@@ -54,14 +53,6 @@ def unknown_packages(apt: Apt, options: Sequence[str], requests: Sequence[Reques
     ]
 
 
-def mapping_hint(request: Request, word: str) -> str:
-    """How to map a package's name to another distribution; "" for Debian and bases."""
-    if not (request.overlay and request.elsewhere):
-        return ""
-    entry = f"package-names: {{{request.elsewhere}: {{{word.partition('=')[0]}: NAME}}}}"
-    return f"; or map its name in the overlay: {entry}"
-
-
 def nearest(apt: Apt, options: Sequence[str], name: str, names: Sequence[str]) -> str:
     """A hint with the versions of an existing package, or with the names closest to `name`."""
     if name not in names:
@@ -69,17 +60,6 @@ def nearest(apt: Apt, options: Sequence[str], name: str, names: Sequence[str]) -
     shown = apt.run(["apt-cache", *options, "madison", "--", name]).stdout
     versions = dict.fromkeys(line.split("|")[1].strip() for line in shown.splitlines())
     return f"the sources have {', '.join(list(versions)[:VERSIONS])}; use one of them"
-
-
-def nearest_names(name: str, names: Sequence[str]) -> str:
-    """A hint with the names closest to `name`, or with where to find its suite."""
-    near = [other for other in names if other[:1] == name[:1] and abs(len(other) - len(name)) < 6]
-    close = difflib.get_close_matches(name, near, NEAREST, 0.7)
-    parts = [other for other in names if name in other] if len(name) > 3 else []
-    found = [*close, *sorted(parts, key=len)][:NEAREST]
-    if found:
-        return f"the nearest names are: {', '.join(dict.fromkeys(found))}"
-    return "find its suite and component with the distribution's package search"
 
 
 def find_suites(apt: Apt, names: Sequence[str], options: Sequence[str] = ()) -> Suites:

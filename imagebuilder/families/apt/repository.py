@@ -8,16 +8,14 @@ target/dists/SUITE/main/binary-ARCH/Packages[.gz]
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
-import os
-import shutil
 from email.utils import formatdate
 from pathlib import Path
 
 from imagebuilder.families.apt.deb import control
 from imagebuilder.families.protocol import Packages
+from imagebuilder.families.unpacked import link_or_copy
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.lock.verified import Pool
 
@@ -35,7 +33,7 @@ def make_repository(served: Packages, pool: Pool, target: Path) -> None:
     ordered = sorted(served.packages, key=lambda each: (each.name, each.version))
     for package, deb in zip(ordered, pool.take(ordered), strict=True):
         path = folder / file_name(package)
-        link(deb, path)
+        link_or_copy(deb, path)
         record = control(pool.packages, package)
         stanzas.append(render_stanza(package, record, path.relative_to(target)))
     # debootstrap counts a record only when a blank line follows it.
@@ -55,16 +53,6 @@ def file_name(package: LockedPackage) -> str:
     """The name that apt gives to a package's file."""
     version = package.version.replace(":", "%3a")
     return f"{package.name}_{version}_{package.architecture}.deb"
-
-
-def link(deb: Path, path: Path) -> None:
-    """Hard-link a file from the pool, or copy it if that is impossible."""
-    try:
-        os.link(deb, path)
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EMLINK, errno.EPERM):
-            raise
-        shutil.copyfile(deb, path)
 
 
 def render_stanza(package: LockedPackage, control: str, path: Path) -> str:

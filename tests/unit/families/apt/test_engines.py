@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError
-from imagebuilder.families.apt.bootstrap import ENGINES, TRACES, remove_traces
+from imagebuilder.families.apt.bootstrap import ENGINES, TRACES
 from imagebuilder.families.apt.engines.dib import ELEMENTS
 from imagebuilder.families.apt.engines.request import remove_excluded
 from imagebuilder.families.apt.family import APT
 from imagebuilder.families.protocol import Packages
 from imagebuilder.families.tool import Tool, check_path, check_tool, find_tool
+from imagebuilder.families.unpacked import remove_traces
 from imagebuilder.lock.verified import Pool
 from imagebuilder.package_managers import PACKAGE_MANAGERS
 from imagebuilder.process import run
@@ -155,7 +156,7 @@ def test_traces_of_engines_go_and_the_packages_stay(workspace: Workspace) -> Non
     (tree / "lib32").symlink_to("usr/lib32")
     put(tree / "usr/libx32/ld-linux-x32.so.2")
     (tree / "libx32").symlink_to("usr/libx32")
-    remove_traces(tree)
+    remove_traces(tree, TRACES)
     left = {str(path.relative_to(tree)) for path in tree.rglob("*") if not path.is_dir()}
     assert left == {"etc/machine-id", "usr/libx32/ld-linux-x32.so.2"}
     assert (tree / "libx32").is_symlink()
@@ -169,7 +170,7 @@ def test_the_resolvers_own_link_stays(workspace: Workspace) -> None:
         (workspace.tree / name).mkdir()
     link = workspace.tree / "etc/resolv.conf"
     link.symlink_to("../run/systemd/resolve/stub-resolv.conf")
-    remove_traces(workspace.tree)
+    remove_traces(workspace.tree, TRACES)
     assert link.is_symlink()
 
 
@@ -197,7 +198,7 @@ def test_nothing_of_the_host_goes(
         target.rmdir()
     target.parent.mkdir(parents=True, exist_ok=True)
     target.symlink_to(host if to_root else host / name)
-    remove_traces(tree)
+    remove_traces(tree, TRACES)
     assert {path: path.stat().st_mode for path in host.rglob("*")} == before
     assert all(path.read_text() for path in host.rglob("*") if path.is_file())
 
@@ -207,7 +208,7 @@ def test_a_link_that_stays_in_the_root_is_followed(workspace: Workspace) -> None
     (tree / "run").mkdir()
     put(tree / "var/tmp/trace")
     (tree / "tmp").symlink_to("/var/tmp")
-    remove_traces(tree)
+    remove_traces(tree, TRACES)
     assert [*(tree / "var/tmp").iterdir()] == []
 
 

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Add packages with the root's own rpm(8), which chooses nothing: it gets exactly these files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from imagebuilder.errors import InputError
+from imagebuilder.families.protocol import Packages
+from imagebuilder.families.unpacked import link_or_copy
+from imagebuilder.lock.types import LockedPackage
+from imagebuilder.phrases import list_first
+from imagebuilder.process import Word
+from imagebuilder.root import Root
+from imagebuilder.sandbox.sandbox import INSIDE, Bind
+from imagebuilder.workspace import Workspace
+
+FILES = INSIDE / "rpms"
+# rpm's line for a package that it installs: its name, version, release and architecture.
+SET_UP = re.compile(r"(\S+)-[^-\s]+-[^-\s]+\.(?:noarch|x86_64|aarch64)$")
+# A scriptlet after the installation that fails is a warning for rpm.
+FAILED = re.compile(r"warning: (%\w+\(\S+\)) scriptlet failed")
+# The packages' signatures were verified when they were fetched; their digests are verified here.
+# `--noplugins`: without them no daemon is called, and no label of this host gets into the root.
+OPTIONS = ("--install", "--verbose", "--nosignature", "--noplugins")
+# With this kernel-install(8) neither makes an initrd, which is made once, from the finished
+# packages (steps/initrd.py), nor entries for a boot loader.
+NO_INITRD = {"KERNEL_INSTALL_BYPASS": "1"}
+# A folder and everything below it: all that rpm can leave out.
+BELOW = re.compile(r"((?:/[^/*?\[\]]+)+)/\*")
+MOST_NAMED = 3
+
+
+def run_install(added: Packages, workspace: Workspace) -> None:
+    folder = workspace.work / f"{workspace.upper}.rpms"
+    names = serve_rpms(added, workspace, folder)
+    files = [FILES / name for name in names]
+    words: list[Word] = ["rpm", *OPTIONS, *excludes(added.path_excludes), *files]
+    failed: list[str] = []
+    watching(workspace, failed).run(words, binds=[Bind(folder, FILES)], env=NO_INITRD)
+    finish(workspace, failed)
+
+
+def watching(workspace: Workspace, failed: list[str]) -> Workspace:
+    """The workspace, which also adds the scriptlets that fail to `failed`."""
+
+    def on_line(line: str) -> None:
+        if match := FAILED.search(line):
+            failed.append(match[1])
+        if workspace.on_line:
+            workspace.on_line(line)
+
+    return replace(workspace, on_line=on_line)
+
+
+def finish(workspace: Workspace, failed: Sequence[str]) -> None:
+    """What kernel-install(8) would have done, and a note on scriptlets that failed."""
+    modules = Root(workspace.tree).names("/usr/lib/modules")
+    if modules:
+        workspace.run(["sh", "-ec", 'for release; do depmod "$release"; done', "sh", *modules])
+    if failed and workspace.on_note:
+        workspace.on_note(f"failed: {list_first(failed, MOST_NAMED)}; rpm goes on without them")
+
+
+def serve_rpms(served: Packages, workspace: Workspace, folder: Path) -> list[str]:
+    """Link the packages into `folder`; returns their names there, in order."""
+    folder.mkdir()
+    ordered = sorted(served.packages, key=lambda each: (each.name, each.version))
+    for package, path in zip(ordered, workspace.pool.take(ordered), strict=True):
+        link_or_copy(path, folder / file_name(package))
+    return [file_name(package) for package in ordered]
+
+
+def file_name(package: LockedPackage) -> str:
+    return f"{package.name}-{package.version.replace(':', '_')}.{package.architecture}.rpm"
+
+
+def excludes(globs: Sequence[str]) -> list[str]:
+    """rpm's options that leave paths out.  Raises InputError for a glob that is no whole folder."""
+    folders = []
+    for glob in globs:
+        match = BELOW.fullmatch(glob)
+        if match is None:
+            raise InputError(
+                f"rpm leaves out whole folders alone, and {glob} is not one",
+                where="path-excludes of the base",
+                hint="write /FOLDER/*, or remove the paths with `prune` in an overlay",
+            )
+        folders.append(f"--excludepath={match[1]}")
+    return folders
