@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+from imagebuilder.limited import read_limited
 
 
 class RootFiles(Protocol):
@@ -67,3 +71,24 @@ def checksums_of(
         for path, file in shipped.items()
         if file.checksum and is_meant(file.package)
     }
+
+
+def places_in(root: RootFiles) -> Callable[[str], str]:
+    """A function to the real path of a package's path: /lib/x is /usr/lib/x on a merged root."""
+    top = cache(lambda name: root.resolve(f"/{name}") or f"/{name}")
+
+    def place(path: str) -> str:
+        first, slash, rest = path.removeprefix("/").partition("/")
+        return f"{top(first)}/{rest}" if slash else path
+
+    return place
+
+
+def text_of(root: RootFiles, name: str) -> str:
+    """The text of a record, "" if missing.  Raises WorkError if it is too large.
+
+    Names of files in it are spelt as the builder's locale spells those of the root.
+    """
+    place = root.host(name)
+    content = read_limited(place, name) if place else None
+    return (content or b"").decode(sys.getfilesystemencoding(), errors="replace")

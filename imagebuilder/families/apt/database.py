@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping
 
 from imagebuilder.families.apt.deb822 import parse_stanzas
 from imagebuilder.families.protocol import Installed
-from imagebuilder.families.shipped import Checksum, ChecksumKind, RootFiles, ShippedFile
-from imagebuilder.limited import read_limited
+from imagebuilder.families.shipped import (
+    Checksum,
+    ChecksumKind,
+    RootFiles,
+    ShippedFile,
+    places_in,
+    text_of,
+)
 from imagebuilder.workspace import Workspace
 
 INFO = "/var/lib/dpkg/info"
@@ -64,17 +68,6 @@ def read_shipped(root: RootFiles) -> Mapping[str, ShippedFile]:
     return found
 
 
-def places_in(root: RootFiles) -> Callable[[str], str]:
-    """A function to the real path of a package's path: /lib/x is /usr/lib/x on a merged root."""
-    top = cache(lambda name: root.resolve(f"/{name}") or f"/{name}")
-
-    def place(path: str) -> str:
-        first, slash, rest = path.removeprefix("/").partition("/")
-        return f"{top(first)}/{rest}" if slash else path
-
-    return place
-
-
 def read_diversions(root: RootFiles) -> Mapping[str, tuple[str, str]]:
     """Where dpkg diverts a path, and the package whose file is not diverted (dpkg-divert(1))."""
     lines = text_of(root, DIVERSIONS).splitlines()
@@ -108,13 +101,3 @@ def read_versions(root: RootFiles) -> Mapping[str, str]:
         if "Package" in stanza and "Version" in stanza
         if stanza.get("Status", "").endswith(" installed")
     }
-
-
-def text_of(root: RootFiles, name: str) -> str:
-    """The text of a record, "" if missing.  Raises WorkError if it is too large.
-
-    Names of files in it are spelt as the builder's locale spells those of the root.
-    """
-    place = root.host(name)
-    content = read_limited(place, name) if place else None
-    return (content or b"").decode(sys.getfilesystemencoding(), errors="replace")

@@ -6,16 +6,12 @@ Reading a control archive takes 2 ms; starting dpkg-deb(1) for each of 200 packa
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import os
 import posixpath
 import re
 import tarfile
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,39 +19,41 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Self, cast
 
-import zstandard
-
 from imagebuilder.errors import WorkError
+from imagebuilder.families import compressed
 from imagebuilder.files import Content, plain_file, write_files
-from imagebuilder.lock.kept import CONTROL, NAMES, Names, aliases_in, find_kept, kept, parse_names
+from imagebuilder.lock.kept import (
+    CONTROL,
+    NAMES,
+    Names,
+    accounts_in,
+    aliases_in,
+    decoded,
+    find_kept,
+    is_unit,
+    kept,
+    parse_names,
+    units_at,
+    words_in,
+)
 from imagebuilder.lock.pool import package_path
 from imagebuilder.lock.types import LockedPackage
 
 MAGIC = b"!<arch>\n"
 HEADER = 60  # bytes before each member of an ar(5) archive
-# Far more than a file has that is read whole: a few bytes may be unpacked to any number.
-MOST_READ = 64 << 20
-# What a member may unpack to, and how many files it may have: it goes to no disk, but takes time
-# and, for each file and each header, memory.  Far more than packages have.
-MOST_UNPACKED, MOST_FILES, MOST_HEADER = 64 << 30, 1 << 20, 1 << 20
+# What a package may have of files and of a header: each takes memory.  Far more than packages have.
+MOST_FILES, MOST_HEADER = 1 << 20, 1 << 20
 # Headers with a content that tarfile reads whole: names, and fields of pax(1).
 LONG = (b"L", b"K", b"x", b"X", b"g")
-BROKEN = (
-    OSError, ValueError, EOFError,
-    tarfile.TarError, lzma.LZMAError, zlib.error, zstandard.ZstdError,
-)  # fmt: skip
-INIT = "etc/init.d/"
-UNIT = re.compile(
-    r"[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|path|mount|automount|swap|slice|scope)"
-)
-WORD = re.compile(rb"[A-Za-z0-9_.:@\\-]{2,}")
+BROKEN = (*compressed.BROKEN, tarfile.TarError)
+# The programs that compress members, by suffix.
+PROGRAMS = {".gz": "gzip", ".xz": "xz", ".lzma": "lzma", ".bz2": "bzip2", ".zst": "zstd"}
 # Members of a control archive that are not scripts.
 NO_SCRIPTS = ("control", "md5sums", "conffiles", "shlibs", "symbols", "triggers")
 # A package with such a path may add more than its control archive lists.
 TELLING = re.compile(r"systemd/|sysusers\.d/|base-passwd/|etc/init\.d/")
 # sysusers.d(5), and what base-passwd makes /etc/passwd and /etc/group of.
 WITH_ACCOUNTS = re.compile(r"sysusers\.d/.*\.conf$|base-passwd/.*\.master$")
-ACCOUNT = re.compile(rb"^(?:[ugm][!-]*[ \t]+\"?)?([a-z_][a-z0-9_-]*)", re.M)
 
 
 def read_control(deb: Path) -> tuple[str, Names]:
@@ -73,9 +71,9 @@ def read_control(deb: Path) -> tuple[str, Names]:
         files.get("conffiles", b"")
     ).split()
     scripts = (content for name, content in files.items() if name not in NO_SCRIPTS)
-    words = {decoded(word) for script in scripts for word in WORD.findall(script)}
+    words = frozenset[str]().union(*map(words_in, scripts))
     whole = bool(listed) and not any(map(TELLING.search, paths))
-    return decoded(files["control"]), Names(units_at(paths), frozenset(), frozenset(words), whole)
+    return decoded(files["control"]), Names(units_at(paths), frozenset(), words, whole)
 
 
 def read_names(deb: Path, control: Names) -> Names:
@@ -86,35 +84,16 @@ def read_names(deb: Path, control: Names) -> Names:
             path = posixpath.normpath(member.name)
             units |= units_at([path])
             if member.isreg() and WITH_ACCOUNTS.search(path):
-                accounts |= {
-                    decoded(name) for name in ACCOUNT.findall(read_member(archive, member))
-                }
+                accounts |= accounts_in(read_member(archive, member))
             elif member.isreg() and "systemd/" in path and is_unit(path):
                 units |= aliases_in(read_member(archive, member))
     return replace(control, units=frozenset(units), accounts=frozenset(accounts), whole=True)
 
 
-def is_unit(path: str) -> bool:
-    return UNIT.fullmatch(posixpath.basename(path)) is not None
-
-
-def units_at(paths: Iterable[str]) -> frozenset[str]:
-    """The units among these paths, in any folder, and those of init scripts."""
-    return frozenset(
-        posixpath.basename(path) + (".service" if INIT in path else "")
-        for path in paths
-        if INIT in path or is_unit(path)
-    )
-
-
-def decoded(found: bytes) -> str:
-    return found.decode(errors="replace")
-
-
 def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     """The content of a regular file in an archive.  Raises ValueError if it is too large."""
-    if member.size > MOST_READ:
-        raise ValueError(f"{member.name} has more than {MOST_READ} bytes")
+    if member.size > compressed.MOST_READ:
+        raise ValueError(f"{member.name} has more than {compressed.MOST_READ} bytes")
     stream = archive.extractfile(member)
     assert stream is not None
     return stream.read()
@@ -129,20 +108,6 @@ class DebMember(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         found = self._stream.read(min(size, self._left) if size >= 0 else self._left)
         self._left -= len(found)
-        return found
-
-
-class Unpacked(io.RawIOBase):
-    """What a decompressor yields; raises ValueError after MOST_UNPACKED bytes."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream, self._left = stream, MOST_UNPACKED
-
-    def read(self, size: int = -1) -> bytes:
-        found = self._stream.read(size)
-        self._left -= len(found)
-        if self._left < 0:
-            raise ValueError(f"it unpacks to more than {MOST_UNPACKED} bytes")
         return found
 
 
@@ -180,27 +145,12 @@ def open_member(deb: Path, name: str) -> Iterator[tarfile.TarFile]:
     try:
         with plain_file(deb) as stream:
             kind, size = find_member(stream, f"{name}.tar")
-            unpacked = Unpacked(unpack(kind, cast(BinaryIO, DebMember(stream, size))))
+            packed = cast(BinaryIO, DebMember(stream, size))
+            unpacked = compressed.unpack(PROGRAMS.get(kind, kind), packed)
             with PackageFiles.open(fileobj=unpacked, mode="r|") as archive:
                 yield archive
     except BROKEN as error:
         raise WorkError(f"not a readable package: {error}", where=str(deb)) from error
-
-
-def unpack(kind: str, packed: BinaryIO) -> BinaryIO:
-    """What is in a member with the suffix `kind`, as it is read.  Raises ValueError."""
-    if kind == "":
-        return packed
-    if kind == ".gz":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=packed))
-    if kind in (".xz", ".lzma"):
-        return cast(BinaryIO, lzma.LZMAFile(packed))
-    if kind == ".bz2":
-        return cast(BinaryIO, bz2.BZ2File(packed))
-    if kind == ".zst":
-        whole = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
-        return cast(BinaryIO, whole)
-    raise ValueError(f"it is compressed in an unknown way: {kind}")
 
 
 def find_member(stream: BinaryIO, name: str) -> tuple[str, int]:

@@ -10,9 +10,8 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
-from imagebuilder.families.apt.database import text_of
 from imagebuilder.families.protocol import Unsigned
-from imagebuilder.families.shipped import RootFiles
+from imagebuilder.families.shipped import RootFiles, text_of
 
 PROGRAMS = frozenset(("apt", "apt-get", "aptitude"))
 WORDS = frozenset(("upgrade", "dist-upgrade", "full-upgrade", "safe-upgrade"))

@@ -98,7 +98,7 @@ def test_what_unpacks_to_much_more_goes_to_no_disk_and_has_an_end(
     deb = archive_of(tmp_path / "x.deb", (f"data.tar{kind}", str(len(content)), content))
     before = temporary.stat().st_mtime_ns
     read_names(deb, NO_NAMES)
-    monkeypatch.setattr("imagebuilder.families.apt.deb.MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr("imagebuilder.families.compressed.MOST_UNPACKED", 1 << 20)
     with pytest.raises(WorkError, match="it unpacks to more than 1048576 bytes"):
         read_names(deb, NO_NAMES)
     assert temporary.stat().st_mtime_ns == before
@@ -148,7 +148,7 @@ def test_a_package_without_a_control_file(tmp_path: Path) -> None:
 def test_a_file_that_is_unpacked_to_much_more_is_not_read(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("imagebuilder.families.apt.deb.MOST_READ", 1 << 16)
+    monkeypatch.setattr("imagebuilder.families.compressed.MOST_READ", 1 << 16)
     content = tar_of(("control", b"Package: x\n"), (name, bytes((1 << 16) + 1)))
     deb = archive_of(tmp_path / "x.deb", ("control.tar.gz", str(len(content)), content))
     with pytest.raises(WorkError, match=f"{name} has more than 65536 bytes"):
