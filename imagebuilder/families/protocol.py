@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -102,15 +102,17 @@ class AnsibleSetup:
     """What ansible-playbook finds in a root.
 
     `facts` are those of the package manager, `versions` those in os-release(5) by suite; `kernel`
-    matches the name of a kernel's package, with the release as first group.  `files` are in
-    /run/imagebuilder/ansible while a playbook runs with `environment`.
+    returns the release of the kernel that a package has, "" if it has none.  `files` are in
+    /run/imagebuilder/ansible while a playbook runs with `environment`; `covers` has the names of
+    those that the playbook finds in the place of a root's file, by its path.
     """
 
     facts: Mapping[str, str]
     versions: Mapping[str, str]
-    kernel: re.Pattern[str]
+    kernel: Callable[[LockedPackage], str]
     files: Mapping[str, str]
     environment: Mapping[str, str]
+    covers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

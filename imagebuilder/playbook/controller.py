@@ -18,6 +18,7 @@ import imagebuilder
 from imagebuilder.digest import Json
 from imagebuilder.environment import SBIN
 from imagebuilder.errors import ImagebuilderError
+from imagebuilder.families.protocol import AnsibleSetup
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Playbook
 from imagebuilder.sandbox.lasting import Inside
@@ -98,7 +99,7 @@ def make_controller(
     controller.skipped.touch()
     controller.skipped.chmod(0o666)
     (top / "inside").mkdir()
-    make_inside(top / "inside", host, release, workspace.family.ansible.files)
+    make_inside(top / "inside", host, release, workspace.family.ansible)
     return controller
 
 
@@ -159,14 +160,15 @@ def find_release(workspace: StepWorkspace, kernel: str) -> str:
         return ""
 
 
-def make_inside(folder: Path, host: str, release: str, files: Mapping[str, str]) -> None:
-    """Write the files of /run/imagebuilder/ansible; `files` are for the package manager."""
+def make_inside(folder: Path, host: str, release: str, setup: AnsibleSetup) -> None:
+    """Write the files of /run/imagebuilder/ansible."""
     (folder / "shim").write_text(SHEBANG + (HERE / "inside/shim.py").read_text())
     (folder / "shim").chmod(0o755)
     (folder / "prepare.py").write_text((HERE / "inside/prepare.py").read_text())
-    settings = {"host": host, "kernel": release, "machine-id": MACHINE_ID}
+    covers = dict(setup.covers)
+    settings = {"host": host, "kernel": release, "machine-id": MACHINE_ID, "covers": covers}
     (folder / "settings.json").write_text(json.dumps(settings))
-    for name, text in files.items():
+    for name, text in setup.files.items():
         (folder / name).write_text(text)
 
 

@@ -109,7 +109,7 @@ def first_of(rows: Iterable[ToldRow]) -> Iterator[PackageRequest]:
 def facts_of(base: Base, host: str, lock: Lock) -> dict[str, Json]:
     """The facts of the image that its recipe and its lock determine."""
     setup = family_of(base).ansible
-    kernels = [found[1] for p in lock.packages if (found := setup.kernel.fullmatch(p.name))]
+    kernels = [release for p in lock.packages if (release := setup.kernel(p))]
     version = setup.versions.get(base.suite)
     machine = MACHINES[base.architecture]
     known: dict[str, Json] = {

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from imagebuilder.errors import InputError
+from imagebuilder.lock.types import LockedPackage
 from imagebuilder.ui import format_count
 from imagebuilder.workspace import Workspace
 
 # Its paths in Debian's kernel packages: up to trixie, and since Linux 7 in forky.
 VMLINUZ = re.compile(r"^(?:/boot/vmlinuz-(\S+)|/usr/lib/modules/([^/\s]+)/vmlinuz)$", re.MULTILINE)
 # Packages of Debian and Ubuntu with files that are built together with a kernel.
+WITH_KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d.*)")
 OF_KERNEL = re.compile(r"linux-(?:image|modules)(?:-unsigned|-extra)?-(.+)")
 FOLDER = "/usr/lib/firmware"
 # By folder below it; Ubuntu has all in linux-firmware.
@@ -74,6 +76,12 @@ def brought_by(package: str, depends: Mapping[str, Sequence[str]]) -> tuple[str,
 def is_kernel_package(package: str, release: str) -> bool:
     match = OF_KERNEL.fullmatch(package)
     return match is not None and match[1] == release
+
+
+def release_of(package: LockedPackage) -> str:
+    """The release of the kernel that a package has, "" if it has none."""
+    match = WITH_KERNEL.fullmatch(package.name)
+    return match[1] if match else ""
 
 
 def package_with(path: str) -> str:

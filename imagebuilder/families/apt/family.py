@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from imagebuilder.families.apt.bootstrap import ENGINES, run_bootstrap
-from imagebuilder.families.apt.contents import find_kernel_release, is_kernel_package, package_with
+from imagebuilder.families.apt.contents import (
+    find_kernel_release,
+    is_kernel_package,
+    package_with,
+    release_of,
+)
 from imagebuilder.families.apt.database import (
     LIST_PACKAGES,
     STATUS,
@@ -67,7 +72,7 @@ ANSIBLE = AnsibleSetup(
     versions={
         "bookworm": "12", "trixie": "13", "jammy": "22.04", "noble": "24.04", "resolute": "26.04",
     },
-    kernel=re.compile(r"linux-image-(?:unsigned-)?(\d.*)"),
+    kernel=release_of,
     files={"apt.conf": APT_CONF},
     environment={"APT_CONFIG": f"{INSIDE}/ansible/apt.conf"},
 )  # fmt: skip

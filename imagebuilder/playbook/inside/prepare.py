@@ -72,6 +72,9 @@ def main() -> None:
         ours = REAL.with_name("machine-id")
         ours.write_text(f"{settings['machine-id']}\n")
         bind(ours, MACHINE_ID)
+    for path, name in settings["covers"].items():
+        if Path(path).is_file():
+            bind(SHIM.with_name(name), Path(path))
 
 
 if __name__ == "__main__":

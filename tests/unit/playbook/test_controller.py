@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import configparser
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,12 +88,17 @@ def test_vars_beside_the_inventory_are_found(tmp_path: Path) -> None:
 
 
 def test_what_lands_in_the_root_is_a_program(tmp_path: Path) -> None:
-    make_inside(tmp_path, "p", "7.2", {"apt.conf": "x"})
+    setup = replace(APT.ansible, files={"x.conf": "x"}, covers={"/etc/x.conf": "x.conf"})
+    make_inside(tmp_path, "p", "7.2", setup)
     lines = (tmp_path / "shim").read_text().splitlines()
     assert lines[0] == "#!/usr/bin/python3 -IS"
     assert (tmp_path / "shim").stat().st_mode & 0o777 == 0o755
     for name in ("shim", "prepare.py"):
         compile((tmp_path / name).read_text(), name, "exec")
+    assert (tmp_path / "x.conf").read_text() == "x"
+    assert json.loads((tmp_path / "settings.json").read_text())["covers"] == {
+        "/etc/x.conf": "x.conf"
+    }
 
 
 def test_a_failed_task_is_told_with_its_place(tmp_path: Path) -> None:
