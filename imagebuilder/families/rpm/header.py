@@ -151,7 +151,7 @@ class RpmHeader:
     store: bytes
 
     def texts(self, tag: int) -> list[str]:
-        """What is not in the builder's encoding is replaced, as apt's files of a root have it."""
+        """What is not in the builder's encoding is replaced, as in text_of()."""
         entry = self.index.get(tag)
         if entry is None or entry.kind not in (STRING, STRINGS, TEXTS):
             return []
