@@ -130,7 +130,7 @@ def run_probes(
     """Ask every mirror for every suite of the bases, in parallel."""
     named = {**family.default_mirrors, **mirrors}
     wanted = {
-        (archive.mirror, suite, archive.snapshot): named[archive.mirror]
+        (archive.mirror, suite, archive.snapshot, archive.components[0]): named[archive.mirror]
         for archive in archives
         for suite in archive.suites
         if archive.mirror in named
@@ -139,7 +139,10 @@ def run_probes(
         return tuple(
             pool.map(
                 lambda item: run_probe(
-                    family, item[0][0], item[0][1], fill_in(item[1], item[0][2])
+                    family.suite_index(item[0][0], item[0][1], item[0][3]),
+                    item[0][0],
+                    item[0][1],
+                    fill_in(item[1], item[0][2]),
                 ),
                 sorted(wanted.items()),
             )
@@ -151,9 +154,9 @@ def fill_in(address: str, snapshot: str) -> str:
     return address.replace("{snapshot}", snapshot).rstrip("/")
 
 
-def run_probe(family: Family, mirror: str, suite: str, root: str) -> Probe:
+def run_probe(index: str, mirror: str, suite: str, root: str) -> Probe:
     """Request the headers of the suite's index; `root` is the archive's address."""
-    shown, index = without_secret(root), family.suite_index(suite)
+    shown = without_secret(root)
     if root.startswith("file:"):
         there = Path(urlsplit(root).path, index).is_file()
         what = f"{shown} has {suite}" if there else f"{shown} has no {suite}"

@@ -178,8 +178,10 @@ class Family(Protocol):
     def default_mirrors(self) -> Mapping[str, str]:
         """Addresses of the distributions' own archives by name, for hosts without a mirror."""
 
-    def suite_index(self, suite: str) -> str:
-        """The path in an archive of a suite's index, which is read first."""
+    def suite_index(self, mirror: str, suite: str, component: str) -> str:
+        """The path in the archive of `mirror` of the index that is read first; it may be that of
+        all of the suite's components.
+        """
 
     def keyring_package(self, keyring: Path) -> str:
         """The host's package that contains a keyring."""

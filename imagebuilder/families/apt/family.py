@@ -122,7 +122,7 @@ class AptFamily:
 
         return DEFAULTS
 
-    def suite_index(self, suite: str) -> str:
+    def suite_index(self, mirror: str, suite: str, component: str) -> str:  # noqa: ARG002 - one each
         return f"dists/{suite}/InRelease"
 
     def keyring_package(self, keyring: Path) -> str:

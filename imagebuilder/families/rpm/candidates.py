@@ -181,15 +181,17 @@ def pins_of(source: Source) -> tuple[tuple[str, ...], int, str]:
 
 
 def priority_of(candidates: Candidates, sources: Iterable[Source], solvable: Solvable) -> int:
-    """A package's priority: by the versions that any source pins, else by its own source."""
-    name, own = solvable.name, candidates.source_of(solvable)
-    for source in sources:
-        named = any(fnmatchcase(name, glob) for glob in source.pin_packages)
-        if named and source.pin_version and is_version(solvable, source.pin_version):
+    """A package's priority: by the version that any source pins, else by its own source."""
+    naming = [
+        source
+        for source in sources
+        if any(fnmatchcase(solvable.name, glob) for glob in source.pin_packages)
+    ]
+    for source in naming:
+        if source.pin_version and is_version(solvable, source.pin_version):
             return source.pin_priority
-        if named and source is own and not source.pin_version:
-            return source.pin_priority
-    return USUAL_PRIORITY
+    own = candidates.source_of(solvable)
+    return own.pin_priority if own in naming and not own.pin_version else USUAL_PRIORITY
 
 
 def version_of(solvable: Solvable) -> str:

@@ -13,7 +13,7 @@ from imagebuilder.families.protocol import Packages
 from imagebuilder.families.unpacked import link_or_copy
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.phrases import list_first
-from imagebuilder.process import Word
+from imagebuilder.process import Word, check_tools
 from imagebuilder.root import Root
 from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.workspace import Workspace
@@ -91,3 +91,8 @@ def excludes(globs: Sequence[str]) -> list[str]:
             )
         folders.append(f"--excludepath={match[1]}")
     return folders
+
+
+def check_rpm() -> None:
+    """Raise HostError unless the host has the programs that fetch, verify and install packages."""
+    check_tools("rpm", "rpmkeys", "curl", "gpgv")

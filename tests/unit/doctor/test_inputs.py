@@ -97,33 +97,53 @@ def test_every_suite_of_every_mirror_is_asked_for(mirror: str) -> None:
 
 
 def test_a_slow_clock_of_a_mirror_shows(mirror: str) -> None:
-    skew = run_probe(APT, "debian", "trixie", mirror).skew
+    skew = run_probe(APT.suite_index("debian", "trixie", "main"), "debian", "trixie", mirror).skew
     assert skew is not None
     assert 3590 < skew < 3610
 
 
 def test_a_mirror_that_is_down_is_a_problem_without_the_noise() -> None:
-    probe = run_probe(APT, "debian", "trixie", "http://127.0.0.1:9/debian")
+    probe = run_probe(
+        APT.suite_index("debian", "trixie", "main"), "debian", "trixie", "http://127.0.0.1:9/debian"
+    )
     assert probe.level is Severity.PROBLEM
     assert probe.what == "http://127.0.0.1:9/debian is not reachable: Connection refused"
 
 
 @pytest.mark.parametrize("address", ["gopher://x/debian", "http://[::1/debian", "debian"])
 def test_an_address_that_is_none_is_a_problem(address: str) -> None:
-    assert run_probe(APT, "debian", "trixie", address).level is Severity.PROBLEM
+    assert (
+        run_probe(APT.suite_index("debian", "trixie", "main"), "debian", "trixie", address).level
+        is Severity.PROBLEM
+    )
 
 
 def test_a_mirror_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "dists/trixie").mkdir(parents=True)
     (tmp_path / "dists/trixie/InRelease").touch()
-    assert run_probe(APT, "debian", "trixie", f"file://{tmp_path}").level is Severity.OK
-    assert run_probe(APT, "debian", "sid", f"file://{tmp_path}").level is Severity.WARNING
+    assert (
+        run_probe(
+            APT.suite_index("debian", "trixie", "main"), "debian", "trixie", f"file://{tmp_path}"
+        ).level
+        is Severity.OK
+    )
+    assert (
+        run_probe(
+            APT.suite_index("debian", "sid", "main"), "debian", "sid", f"file://{tmp_path}"
+        ).level
+        is Severity.WARNING
+    )
 
 
 def test_secrets_in_an_address_are_not_shown() -> None:
     address = "http://me:secret@127.0.0.1:9/debian"
     assert without_secret(address) == "http://127.0.0.1:9/debian"
-    assert "secret" not in run_probe(APT, "debian", "trixie", address).what
+    assert (
+        "secret"
+        not in run_probe(
+            APT.suite_index("debian", "trixie", "main"), "debian", "trixie", address
+        ).what
+    )
 
 
 def test_a_snapshot_is_filled_in() -> None:
