@@ -58,7 +58,14 @@ VENDOR = [Rpm("engine", version="0.9"), Rpm("vendor-tool", requires=("engine",))
 def index_of(folder: Path, source: Source) -> Index:
     repository = Repository(source, "9", "BaseOS", f"file:{folder}", "9/BaseOS/x86_64/os")
     found = {kind: next(folder.glob(f"repodata/*{kind}.xml*")) for kind in ("primary", "filelists")}
-    return Index(repository, 0, "0" * 64, True, found["primary"], found["filelists"])
+    return Index(
+        repository,
+        date=0,
+        repomd="0" * 64,
+        signed=True,
+        primary=found["primary"],
+        filelists=found["filelists"],
+    )
 
 
 def source_named(name: str) -> Source:
@@ -237,7 +244,7 @@ def test_a_lock_has_the_file_and_its_source(folders: tuple[Path, Path]) -> None:
         ("", False),
     ],
 )
-def test_a_package_lies_in_its_repository(location: str, below: bool) -> None:
+def test_a_package_lies_in_its_repository(location: str, *, below: bool) -> None:
     assert is_below(location) == below
 
 
