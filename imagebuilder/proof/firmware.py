@@ -20,7 +20,7 @@ from imagebuilder.families.protocol import Family
 from imagebuilder.image.proof import Evidence, Finding, Findings, fact, fault, warning
 from imagebuilder.limited import unpack_xz, unpack_zst
 from imagebuilder.proof.kernel.prove import Drivers, drivers_of
-from imagebuilder.proof.reading.modules import Module
+from imagebuilder.proof.reading.modules import Module, read_options
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
@@ -98,12 +98,11 @@ class FirmwareFiles:
 
     def unreadable(self, paths: Sequence[str]) -> tuple[Evidence, str] | None:
         """A missing option of the kernel's configuration, and a file that needs it, if any."""
-        for config in (f"/usr/lib/modules/{self.release}/config", f"/boot/config-{self.release}"):
-            lines = set(self.root.text(config).splitlines())
-            for ending, option in PACKED.items():
-                packed = [path for path in paths if path.endswith(ending)]
-                if packed and lines and f"{option}=y" not in lines:
-                    return Evidence(config, said=f"# {option} is not set"), packed[0]
+        config, built = read_options(self.root, self.release)
+        for ending, option in PACKED.items():
+            packed = [path for path in paths if path.endswith(ending)]
+            if packed and built and f"{option}=y" not in built:
+                return Evidence(config, said=f"# {option} is not set"), packed[0]
         return None
 
 

@@ -31,6 +31,7 @@ from imagebuilder.proof.reading.modules import (
     Module,
     module_name,
     plain,
+    read_options,
     unpack,
 )
 from imagebuilder.proof.say import some
@@ -343,9 +344,5 @@ def enforced(kernel: Kernel, cmdline: Sequence[str]) -> Evidence | None:
             return word.evidence
     options = ("CONFIG_MODULE_SIG_FORCE=y", "CONFIG_LOCK_DOWN_KERNEL_FORCE_INTEGRITY=y",
                "CONFIG_LOCK_DOWN_KERNEL_FORCE_CONFIDENTIALITY=y")  # fmt: skip
-    for path in (f"{kernel.folder}/config", f"/boot/config-{kernel.release}"):
-        lines = set(kernel.root.text(path).splitlines())
-        for option in options:
-            if option in lines:
-                return Evidence(path, said=option)
-    return None
+    path, built = read_options(kernel.root, kernel.release)
+    return next((Evidence(path, said=option) for option in options if option in built), None)

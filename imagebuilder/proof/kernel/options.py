@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from operator import itemgetter
 
 from imagebuilder.image.proof import Evidence, Finding, Findings, fault, warning
+from imagebuilder.proof.kernel.selinux import prove_selinux
 from imagebuilder.proof.reading.modules import Kernel, module_name
 from imagebuilder.proof.reading.parameters import options_of, read_settings, requested
 from imagebuilder.proof.reading.texts import whole
@@ -33,7 +34,6 @@ LEAST_GRAPHICS = 1 << 30
 PAGE = 4096
 REMOVE = "remove that parameter or line (overlay key cmdline: or modules:)"
 PARAMETERS = "Documentation/admin-guide/kernel-parameters.txt of Linux"
-SELINUX = "/etc/selinux/config"
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # Less has no room for the root in memory and a model.
 LEAST_MEMORY = 2 << 30
@@ -256,7 +256,7 @@ def prove_words(subject: Subject) -> Findings:
                 yield row.say(f"{word.text} on the command line: {row.why}", word.evidence)
     yield from prove_memory(subject)
     yield from prove_interface(subject)
-    yield from prove_policy(subject)
+    yield from prove_selinux(subject)
     yield from prove_governor(subject)
     for module, option, value, where in options_of(subject):
         yield from prove_option(subject.chips, module, option, value, where)
@@ -294,20 +294,6 @@ def prove_governor(subject: Subject) -> Findings:
             what += "lowest clock"
             hint = f"remove {governor.text}, or let {driver} be active"
             yield warning(what, governor.evidence, state.evidence, hint=hint)
-
-
-def prove_policy(subject: Subject) -> Findings:
-    """A fault if SELinux is enforced and has no policy: systemd stops (mac_selinux_setup())."""
-    words = {word.key: word for word in subject.words}
-    values = {key: word.value for key, word in words.items()}
-    lsm = f"{values.get('security', '')},{values.get('lsm', '')}".split(",")
-    is_on = values.get("selinux") != "0" and (values.get("selinux") == "1" or "selinux" in lsm)
-    config = re.search(r"^SELINUX=enforcing", subject.root.text(SELINUX), re.MULTILINE)
-    enforced = values.get("enforcing", "1" if config else "") == "1"
-    if is_on and enforced and not subject.root.glob("/etc/selinux/*/policy/policy.*"):
-        where = words["enforcing"].evidence if "enforcing" in words else Evidence(SELINUX)
-        what = "SELinux is enforced, but the image has no policy: systemd stops at boot"
-        yield fault(what, where, hint="disable SELinux, or install a policy")
 
 
 def prove_memory(subject: Subject) -> Findings:

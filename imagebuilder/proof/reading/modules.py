@@ -61,6 +61,14 @@ def plain(name: str) -> str:
     return name.replace("-", "_")
 
 
+def read_options(root: Root, release: str) -> tuple[str, frozenset[str]]:
+    """The file with the options that a kernel was built with, and its lines; "" if it has none."""
+    for path in (f"{FOLDER}/{release}/config", f"/boot/config-{release}"):
+        if text := root.text(path):
+            return path, frozenset(text.splitlines())
+    return "", frozenset()
+
+
 def matches_alias(name: str, pattern: str) -> bool:
     """Whether an alias with wildcards is for a device of this name; case does not matter.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from imagebuilder.image.proof import Evidence, Findings, fault, warning
-from imagebuilder.proof.reading.modules import plain
+from imagebuilder.proof.reading.modules import plain, read_options
 from imagebuilder.proof.reading.mounts import (
     FSTAB,
     NFS,
@@ -41,7 +41,6 @@ SOFT = frozenset(("soft", "softerr"))
 SIZE = re.compile(r"(?<![\w.])size=(\d+[kKmMgG]?)(?=,|$)")
 UDP = {"udp", "proto=udp", "proto=udp6"}
 NO_UDP = "CONFIG_NFS_DISABLE_UDP_SUPPORT=y"
-CONFIGS = ("/usr/lib/modules/{}/config", "/boot/config-{}")
 LEAST_SHARED = 1 << 30
 HELPERS = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin")
 # Modules of file systems that have another name, and what is in every kernel or is no file system.
@@ -110,13 +109,11 @@ def prove_transport(subject: Subject, mount: SiteMount) -> Findings:
     """A fault of NFS over UDP with a kernel that was built without it, as most are since 5.6."""
     if mount.kind not in NFS or not UDP & set(mount.options.split(",")):
         return
-    for pattern in CONFIGS:
-        path = pattern.format(subject.kernel)
-        if NO_UDP in subject.root.text(path):
-            what = f"{mount.name} is not mounted: the kernel has no NFS over UDP"
-            where = (mount.evidence, Evidence(path, said=NO_UDP))
-            yield fault(what, *where, hint="use proto=tcp, or remove that option")
-            return
+    path, built = read_options(subject.root, subject.kernel)
+    if NO_UDP in built:
+        what = f"{mount.name} is not mounted: the kernel has no NFS over UDP"
+        where = (mount.evidence, Evidence(path, said=NO_UDP))
+        yield fault(what, *where, hint="use proto=tcp, or remove that option")
 
 
 def prove_options(mount: SiteMount) -> Findings:

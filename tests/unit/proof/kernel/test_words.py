@@ -231,29 +231,6 @@ def test_nics_by_a_name_that_changes(tmp_path: Path, words: tuple[str, ...], sai
     assert [said in what for what in found] == ([True] if said else [])
 
 
-@pytest.mark.parametrize(
-    ("words", "files", "told_of"),
-    [
-        (("security=selinux", "selinux=1", "enforcing=1"), (), True),
-        (("lsm=landlock,selinux", "enforcing=1"), (), True),
-        (("selinux=1",), ("config",), True),
-        (("selinux=1", "enforcing=1"), ("default/policy/policy.33",), False),
-        (("selinux=1", "enforcing=0"), ("config",), False),
-        (("selinux=0", "security=selinux", "enforcing=1"), (), False),
-        (("enforcing=1",), (), False),
-        (("selinux=1",), (), False),
-    ],
-)
-def test_selinux_without_a_policy(
-    tmp_path: Path,
-    words: tuple[str, ...],
-    files: tuple[str, ...],
-    told_of: bool,  # noqa: FBT001
-) -> None:
-    make_tree(tmp_path, {f"/etc/selinux/{name}": "SELINUX=enforcing\n" for name in files})
-    assert bool(told(tmp_path, *words)) == told_of
-
-
 def test_sizes() -> None:
     assert [size_of(text) for text in ("512M", "2G", "1024", "x")] == [512 << 20, 2 << 30, 1024, 0]
 
