@@ -29,15 +29,20 @@ DRACUT = "modules.d"
 # They source files of the initrd and share variables with them: those cannot be followed.
 SHARED_VARIABLES = ("--exclude=SC1091,SC2034,SC2154",)
 # Words of one package manager, also as parts of names: `apt-get`, `deb822_fields`, `APT`.
-OF_APT = re.compile(r"(?i)(?<![a-z])(apt|dpkg|deb822|debs?|dsc)(?![a-z])")
-# Who may say them outside families/apt, and why.
-NAMES_APT = {
+# The words of each family, which only imagebuilder/families/NAME says.
+OF_FAMILIES = {
+    "apt": re.compile(r"(?i)(?<![a-z])(apt|dpkg|deb822|debs?|dsc)(?![a-z])"),
+    "rpm": re.compile(r"(?i)(?<![a-z])(rpms?|dnf|yum|libsolv|solv|repomd|modulemd)(?![a-z])"),
+}
+# Who else may say them, and why.
+NAMES_FAMILIES = {
     "imagebuilder/package_managers.py": "it lists the families",
     "imagebuilder/playbook/plugins/callback/imagebuilder_ask.py": "Ansible's modules have its name",
     "imagebuilder/boot/machine.py": "builders are Debian or Ubuntu: how they get a program",
     "imagebuilder/doctor/serve.py": "the same",
     "imagebuilder/serve/nfs.py": "the same",
     "imagebuilder/live/seed.py": "what runs in a live system, which no family makes",
+    "imagebuilder/proof/reading/scripts.py": "names of files that any package manager sets aside",
 }
 # Words that say nothing in the field, as parts of the names of modules, classes and functions.
 METAPHORS = frozenset(
@@ -234,15 +239,15 @@ def class_names_used_twice(root: Path) -> list[str]:
 
 
 def package_managers_elsewhere(root: Path) -> list[str]:
-    """Only its family knows a package manager; who else may name one is in NAMES_APT."""
+    """Only its family knows a package manager; who else may name one is in NAMES_FAMILIES."""
     return [
         f"{path}:{number}"
         for path, text in modules(root)
-        if path.parts[:3] != ("imagebuilder", "families", "apt")
-        and path.parts[0] == "imagebuilder"
-        and os.fspath(path) not in NAMES_APT
+        if path.parts[0] == "imagebuilder" and os.fspath(path) not in NAMES_FAMILIES
+        for family, words in OF_FAMILIES.items()
+        if path.parts[:3] != ("imagebuilder", "families", family)
         for number, line in enumerate(text.splitlines(), 1)
-        if OF_APT.search(line)
+        if words.search(line)
     ]
 
 
@@ -498,6 +503,9 @@ PLANTED = (
     (class_names_used_twice, "imagebuilder/a.py", "class A: ...\nclass B: ...\nclass A: ...\n"),
     (package_managers_elsewhere, "imagebuilder/a.py", "INFO = '/var/lib/dpkg/info'\n"),
     (package_managers_elsewhere, "imagebuilder/families/a.py", "# as apt has it\n"),
+    (package_managers_elsewhere, "imagebuilder/families/rpm/a.py", "# as apt has it\n"),
+    (package_managers_elsewhere, "imagebuilder/families/apt/a.py", "# as dnf has it\n"),
+    (package_managers_elsewhere, "imagebuilder/proof/a.py", "DATABASE = '/var/lib/rpm'\n"),
     (package_managers_elsewhere, "imagebuilder/a.py", "def f(debs: Path): ...\n"),
     (package_managers_elsewhere, "imagebuilder/a.py", "from x import parse_deb822\n"),
     (slow_patterns, "imagebuilder/a.py", 'A = r"^\\s*a="\n'),

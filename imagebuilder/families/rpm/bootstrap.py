@@ -20,7 +20,7 @@ from imagebuilder.workspace import Workspace
 
 ENGINES: Mapping[str, Engine] = {
     # 4.18 is the first that takes the times in its database from SOURCE_DATE_EPOCH.
-    "rpm": Engine(Tool("rpm", "rpm", "apt install rpm", least=4))
+    "rpm": Engine(Tool("rpm", "rpm", "imagebuilder setup --rpm", least=4))
 }
 DATABASE = "/var/lib/rpm"
 # What Enterprise Linux 9 has and other builds of rpm do not.

@@ -26,7 +26,7 @@ from imagebuilder.recipe.types import Source
 
 # libsolv's objects have no types; these are their names in its bindings.
 Solvable: TypeAlias = solv.XSolvable
-# What a source without pins has, as with apt.
+# What a source without pins has.
 USUAL_PRIORITY = 500
 NOARCH = "noarch"
 USUAL_PINS = (("*",), USUAL_PRIORITY, "")
