@@ -35,8 +35,9 @@ class Source:
     `mirror` names an entry of the host's mirrors, or `uri` is a vendor's own.  `key` is the OpenPGP
     certificate(s) that may sign it: a keyring of the host for a distribution, a file of the overlay
     for a vendor; `fingerprints` pins the latter.  With `pin_version` the packages of `pin_packages`
-    are taken at that version.  `streams` are those of modules (NAME:STREAM) that are enabled.  `instead` is why the site file replaced the vendor's address or the
-    archive's keyring, "" if it did not.
+    are taken at that version.  `streams` are those of modules (NAME:STREAM) that are enabled.
+    `instead` is why the site file replaced the vendor's address or the archive's keyring, "" if it
+    did not.
     """
 
     id: str
