@@ -43,16 +43,20 @@ def find_installed(workspace: Workspace) -> Mapping[str, Installed]:
     kernels may be, has all of them as its version.
     """
     shown = workspace.ask(["rpm", "--query", "--all", "--queryformat", FORM]).stdout
-    found: dict[str, Installed] = {}
+    found: dict[str, list[tuple[str, int]]] = {}
     for line in shown.splitlines():
         name, architecture, version, size = line.split(" ")
-        if name == KEY:
-            continue
-        identity, version = f"{name}.{architecture}", version.removeprefix("0:")
-        if other := found.get(identity):
-            version = f"{other.version}, {version}"
-        found[identity] = Installed(version, int(size), whole=True)
-    return found
+        if name != KEY:
+            each = version.removeprefix("0:"), int(size)
+            found.setdefault(f"{name}.{architecture}", []).append(each)
+    return {
+        identity: Installed(
+            ", ".join(sorted(version for version, _ in each)),
+            sum(size for _, size in each),
+            whole=True,
+        )
+        for identity, each in found.items()
+    }
 
 
 def read_shipped(root: RootFiles) -> Mapping[str, ShippedFile]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,8 @@ from tests.fixtures.rpm_repository import Rpm, build_rpm
 
 # Debian's rpm asks whether somebody means it.
 FOREIGN = {"RPM_FORCE_DEBIAN": "1", "SOURCE_DATE_EPOCH": "1700000000"}
-Values = Mapping[int, int | str | bytes | Sequence[int] | Sequence[str]]
+# Numbers, texts or bytes by tag.
+Values = dict[int, Any]
 
 
 @dataclass(frozen=True)

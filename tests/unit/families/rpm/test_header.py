@@ -23,6 +23,7 @@ from imagebuilder.families.shipped import Checksum, ChecksumKind
 from tests.fixtures.rpm_repository import Rpm
 from tests.unit.families.rpm.packages import (
     Marked,
+    Values,
     add_to_database,
     ask_rpm,
     files_of,
@@ -250,7 +251,7 @@ def test_only_what_is_a_digest_is_a_checksum(
     algorithm: int,
     known: bool,  # noqa: FBT001 - a column
 ) -> None:
-    values = {RpmTag.FILEDIGESTS: [digest], RpmTag.FILEDIGESTALGO: algorithm}
+    values: Values = {RpmTag.FILEDIGESTS: [digest], RpmTag.FILEDIGESTALGO: algorithm}
     header = parse_header(render_blob({**files_of({"/a": mode}), **values}))
     (entry,) = header.entries()
     checksum = checksum_of(entry, header.digest_kind)
