@@ -208,8 +208,8 @@ class RpmHeader:
 
     @property
     def compressor(self) -> str:
-        """How the payload is compressed: `gzip` where it is not said."""
-        return self.text(RpmTag.PAYLOADCOMPRESSOR) or "gzip"
+        """How the payload is compressed; "" for gzip or not at all (compressor_of() in names.py)."""
+        return self.text(RpmTag.PAYLOADCOMPRESSOR)
 
     def paths(self) -> Iterator[str]:
         """The absolute paths of its files, in the order of the other values of files."""

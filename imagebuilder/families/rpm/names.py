@@ -18,6 +18,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
@@ -44,6 +45,7 @@ from imagebuilder.lock.types import LockedPackage
 
 STRIPPED_MAGIC, STRIPPED_HEADER = b"07070X", 14
 ALIGNED = 4
+GZIP_MAGIC = b"\x1f\x8b"
 BLOCK = 1 << 20
 MOST_FILES = 1 << 20
 UNITS = re.compile(r"/systemd/(?:system|user)/|/etc/(?:rc\.d/)?init\.d/")
@@ -108,10 +110,17 @@ def is_telling(path: str) -> bool:
     return bool(is_of_units or WITH_ACCOUNTS.search(path))
 
 
-def complete(names: Names, header: RpmHeader, stream: BinaryIO) -> Names:
+def compressor_of(header: RpmHeader, stream: BufferedReader) -> str:
+    """How a payload is compressed: zlib, and so rpm, also reads what is not."""
+    if header.compressor in ("", "gzip"):
+        return "gzip" if stream.peek(2).startswith(GZIP_MAGIC) else ""
+    return header.compressor
+
+
+def complete(names: Names, header: RpmHeader, stream: BufferedReader) -> Names:
     """`names` with those in the payload, where `stream` is.  Raises what is in BROKEN."""
     units, accounts = set(names.units), set(names.accounts)
-    payload = compressed.unpack(header.compressor, stream)
+    payload = compressed.unpack(compressor_of(header, stream), stream)
     for path, content in read_payload(cast(BinaryIO, payload), header, is_telling):
         if WITH_ACCOUNTS.search(path):
             accounts |= accounts_in(content)
