@@ -208,7 +208,7 @@ class RpmHeader:
 
     @property
     def compressor(self) -> str:
-        """How the payload is compressed; "" for gzip or not at all (compressor_of() in names.py)."""
+        """How the payload is compressed; "" for gzip, or not at all."""
         return self.text(RpmTag.PAYLOADCOMPRESSOR)
 
     def paths(self) -> Iterator[str]:

@@ -16,7 +16,7 @@ import pytest
 from imagebuilder.families.rpm.header import LEAD, LEAD_MAGIC, MAGIC, RpmTag
 from imagebuilder.process import Completed, Word, is_installed, run
 from imagebuilder.workspace import Workspace
-from tests.fixtures.rpm_repository import Rpm, build_rpm
+from tests.fixtures.rpm_repository import Rpm, make_rpm
 
 # Debian's rpm asks whether somebody means it.
 FOREIGN = {"RPM_FORCE_DEBIAN": "1", "SOURCE_DATE_EPOCH": "1700000000"}
@@ -42,7 +42,7 @@ def make_rpms(folder: Path, *rpms: Rpm) -> list[Path]:
         pytest.skip("rpmbuild is not installed")
     paths = [folder / rpm.file_name for rpm in rpms]
     for rpm, path in zip(rpms, paths, strict=True):
-        path.write_bytes(build_rpm(rpm))
+        make_rpm(rpm, path)
     return paths
 
 
