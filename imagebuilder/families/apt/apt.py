@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
 
 from imagebuilder.digest import Json, digest_of, digest_of_bytes
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.families.apt.mirrors import archive_uri, split_uri
+from imagebuilder.families.addresses import split_login as split_user
+from imagebuilder.families.apt.mirrors import archive_uri
 from imagebuilder.files import place_file, read_text
 from imagebuilder.lock.storage import make_folder
 from imagebuilder.locks import file_lock
@@ -204,12 +204,9 @@ def split_login(uri: str) -> tuple[str, str]:
 
     A login with whitespace in it has no line (apt_auth.conf(5)) and stays in the address.
     """
-    parts = split_uri(uri)
-    login, _, host = parts.netloc.rpartition("@")
-    user, _, password = map(unquote, login.partition(":"))
-    if not login or re.search(r"\s", f"{user}{password}"):
+    place, user, password = split_user(uri)
+    if place == uri or re.search(r"\s", f"{user}{password}"):
         return uri, ""
-    place = parts._replace(netloc=host).geturl()
     return place, f"machine {place} login {user} password {password}\n"
 
 

@@ -7,16 +7,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.families.addresses import find_archive, split_uri, tell_defaults
 from imagebuilder.families.apt.deb822 import parse_stanzas
 from imagebuilder.files import read_text
 from imagebuilder.recipe.rules import MIRROR
 from imagebuilder.recipe.types import Source
 
 VARIABLE = "IMAGEBUILDER_MIRROR"
-SNAPSHOT = "{snapshot}"
+PLACES = "the site file or in the host's apt sources"
 SCHEMES = ("http://", "https://", "file:", "copy:", "tor+http://", "tor+https://")
 KEYRINGS = ("debian-archive-", "ubuntu-archive-")
 # A mirror's name by the end of its path.
@@ -83,14 +83,6 @@ def security_beside(named: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def split_uri(uri: str) -> SplitResult:
-    """The parts of an address; empty for an invalid one (`http://[`)."""
-    try:
-        return urlsplit(uri)
-    except ValueError:
-        return urlsplit("")
-
-
 @dataclass(frozen=True)
 class HostEntry:
     """An archive in the host's apt sources; `text` is the line or the stanza that names it."""
@@ -151,45 +143,20 @@ def archive_uri(source: Source, mirrors: Mapping[str, str]) -> str:
     Raises HostError if the host does not have the mirror or it has no snapshots, and InputError if
     it has only snapshots and the recipe does not choose one.
     """
-    if source.uri:
-        uri = source.uri.rstrip("/")
-    elif source.mirror in mirrors:
-        uri = mirrors[source.mirror]
-    elif source.mirror in DEFAULTS:
-        uri = DEFAULTS[source.mirror]
-    else:
-        raise missing_mirror(source)
-    if source.snapshot and SNAPSHOT not in uri:
-        raise HostError(
-            f"mirror {source.mirror} has no snapshots such as {source.snapshot}",
-            where=f"source {source.id}",
-            hint=f"add a mirror with {SNAPSHOT} in its address to the site file: "
-            f"mirrors: {{{source.mirror}: ADDRESS}}",
-        )
-    if SNAPSHOT in uri and not source.snapshot:
-        raise InputError(
-            f"mirror {source.mirror} has only snapshots, and {source.id} does not choose one",
-            hint="set `snapshot: 20260101T000000Z` for the archive in the base",
-        )
+    uri = find_archive(source, mirrors, DEFAULTS, missing_mirror)
     # Without an empty host, as apt prints it: file:/srv.
-    return re.sub(r"^(file|copy):/+", r"\1:/", uri.replace(SNAPSHOT, source.snapshot))
+    return re.sub(r"^(file|copy):/+", r"\1:/", uri)
 
 
 def default_notes(sources: Sequence[Source], mirrors: Mapping[str, str]) -> Iterator[str]:
     """A note on the default mirrors that are used because none was configured."""
-    names = dict.fromkeys(source.mirror for source in sources)
-    taken = [name for name in names if name in DEFAULTS and name not in mirrors]
-    if taken:
-        yield (
-            f"no mirror named {' or '.join(taken)} in the site file or in the host's apt sources: "
-            f"using {' and '.join(DEFAULTS[name] for name in taken)}"
-        )
+    yield from tell_defaults(sources, mirrors, DEFAULTS, PLACES)
 
 
 def missing_mirror(source: Source) -> HostError:
     how = "set IMAGEBUILDER_MIRROR, or " if source.mirror == "debian" else ""
     return HostError(
-        f"no mirror named {source.mirror} in the site file or in the host's apt sources",
+        f"no mirror named {source.mirror} in {PLACES}",
         where=f"source {source.id}",
         hint=f"{how}add one to the site file: mirrors: {{{source.mirror}: ADDRESS}}",
     )
