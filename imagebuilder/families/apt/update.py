@@ -10,8 +10,10 @@ from collections.abc import Callable
 from urllib.parse import unquote
 
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
+from imagebuilder.families import hints
 from imagebuilder.families.apt.apt import Apt
 from imagebuilder.families.apt.deb822 import parse_release
+from imagebuilder.families.apt.mirrors import VARIABLE
 from imagebuilder.families.apt.release import (
     DAY,
     Release,
@@ -25,6 +27,7 @@ from imagebuilder.families.apt.release import (
     tell_old,
     tell_places,
 )
+from imagebuilder.families.hints import distrusted, vendor_of
 from imagebuilder.files import read_text
 from imagebuilder.lock.patience import PATIENCE, Patience, SlowError, paced
 from imagebuilder.process import Completed
@@ -118,36 +121,9 @@ def update_error(apt: Apt, done: Completed) -> ImagebuilderError:
     return WorkError(f"apt could not update the package lists\n    {words}", where=where)
 
 
-def vendor_of(source: Source | None) -> Source | None:
-    """The source, if it is a vendor's and not the distribution's."""
-    return source if source and source.uri else None
-
-
-def distrusted(source: Source | None) -> str:
-    """The hint for an invalid signature."""
-    vendor = vendor_of(source)
-    if not vendor:
-        return "this is not the expected mirror, or the pinned key is outdated"
-    pinned = ", ".join(vendor.fingerprints) or vendor.key.name
-    return (
-        f"it is not signed with the pinned key ({pinned}): either it is not the vendor's, or the "
-        "vendor has a new key; compare with what the vendor publishes before changing the pin"
-    )
-
-
 def unreached(source: Source | None) -> str:
     """The hint for a source that does not answer."""
-    vendor = vendor_of(source)
-    if not vendor:
-        return (
-            "check the network and the proxy, or choose another mirror in the site file "
-            "(mirrors:) or with IMAGEBUILDER_MIRROR"
-        )
-    return (
-        "check the network and the proxy, or set another address of this repository in the site "
-        f"file, sources: {{{vendor.id}: {{uri: ADDRESS, because: REASON}}}}; locked packages in "
-        "the pool can be built without it"
-    )
+    return hints.unreached(source, VARIABLE)
 
 
 def expired_by_apt(apt: Apt, match: re.Match[str]) -> Fault:
