@@ -15,8 +15,9 @@ from imagebuilder.decode import decode_box, encode_box
 from imagebuilder.digest import canonical_json
 from imagebuilder.errors import InputError
 from imagebuilder.families.apt.mirrors import find_mirrors
-from imagebuilder.families.apt.release import check_ends, check_names, read_release, tell_old
+from imagebuilder.families.apt.release import check_ends, check_names, read_release
 from imagebuilder.families.apt.solving import locked_source
+from imagebuilder.families.freshness import tell_old
 from imagebuilder.image.diff import diff_images
 from imagebuilder.image.types import Image, decode_image, encode_image, find_image
 from imagebuilder.live.entries import load_live

@@ -10,25 +10,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from imagebuilder.decode import END_OF_TIME
 from imagebuilder.digest import digest_of_bytes
 from imagebuilder.errors import Fault, InputError, WorkError
+from imagebuilder.families import freshness
 from imagebuilder.families.apt.apt import Apt
 from imagebuilder.families.apt.deb822 import parse_release
+from imagebuilder.families.freshness import DAY, day_of
 from imagebuilder.files import read_plain
 from imagebuilder.lock.types import Lock, LockedSource
 from imagebuilder.recipe.types import ExpiredRelease, Source
 from imagebuilder.ui import format_count
 
-DAY = 86400
-# A Release file without a Valid-Until that is older than this is mentioned.
-OLD_DAYS = 60
 ELSEWHERE = "the mirror serves another suite: use another mirror"
 
 
@@ -147,17 +145,6 @@ def check_ends(releases: tuple[Release, ...], now: int, progress: Callable[[str]
         raise InputError.of(faults)
 
 
-def tell_places(releases: tuple[Release, ...], progress: Callable[[str], None]) -> None:
-    """Report each source whose address the site file replaced, and why."""
-    changed = {release.source.id: release.source for release in releases if release.source.instead}
-    for source in changed.values():
-        progress(f"note: source {source.id} is not the vendor's: {source.instead}")
-
-
-def day_of(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
-
-
 def expired(source: Source, suite: str, late: int, valid_until: int) -> Fault:
     """The fault of an expired Release file, with or without a consent that is too short."""
     where = f"source {source.id}"
@@ -206,39 +193,9 @@ def check_against_lock(releases: Iterable[Release], lock: Lock, *, allow_older: 
 
     A source that the recipe now takes from another address or snapshot is not compared.
     """
-    locked = {(source.id, source.suite): source for source in lock.sources}
-    faults: list[Fault] = []
-    for release in releases:
-        before = locked.get((release.source.id, release.suite))
-        if before and is_same_place(release, before):
-            faults.extend(renamed(release, before))
-            if not allow_older:
-                faults.extend(older(release, before, lock.profile))
-    if faults:
-        raise WorkError.of(faults)
-
-
-def tell_old(releases: Sequence[Release], now: int, progress: Callable[[str], None]) -> None:
-    """Report old Release files without a Valid-Until: a frozen mirror has such files too."""
-    old = [
-        f"{named(release)} for {format_count((now - release.date) // DAY, 'day')}"
-        for release in releases
-        if release.date
-        and not release.valid_until
-        and not release.source.snapshot
-        and now - release.date > OLD_DAYS * DAY
-    ]
-    if old:
-        progress(
-            f"note: no update in {', '.join(old)}: normal for a stable suite between point "
-            "releases; if the distribution has published one, use another mirror"
-        )
-
-
-def named(release: Release) -> str:
-    """A suite, with its source if that is a vendor's."""
-    source = release.source
-    return release.suite if source.mirror else f"{release.suite} of source {source.id}"
+    freshness.check_against_lock(
+        releases, lock, allow_older=allow_older, noun="Release file", changed=renamed
+    )
 
 
 def names_of(release: Release) -> tuple[str, str]:
@@ -259,13 +216,6 @@ def is_requested(release: Release) -> bool:
     return False
 
 
-def is_same_place(release: Release, before: LockedSource) -> bool:
-    """Whether the recipe still takes a source from the address and snapshot in the lock."""
-    source = release.source
-    place_now = (source.mirror or source.uri, source.snapshot)
-    return place_now == (before.origin or place_now[0], before.snapshot)
-
-
 def renamed(release: Release, before: LockedSource) -> Iterator[Fault]:
     """A fault if the suite was a different one when it was locked.
 
@@ -280,22 +230,6 @@ def renamed(release: Release, before: LockedSource) -> Iterator[Fault]:
         f"requested {release.suite}, but its Release file says {render_names(now)}; "
         f"when it was locked, it said {render_names(then)}",
         "use another mirror; if the suite did change, remove the lock file and lock again",
-    )
-
-
-def older(release: Release, before: LockedSource, profile: str) -> Iterator[Fault]:
-    """A fault if the Release file is older than the locked one."""
-    if not before.date or release.date >= before.date:
-        return
-    made = day_of(release.date) if release.date else "at an unknown time"
-    days = format_count(-(-(before.date - release.date) // DAY), "day")
-    age = f"up to {days} older" if release.date else "of unknown age"
-    yield Fault(
-        place(release),
-        f"requested {release.suite}, but its Release file was made {made}, {age}: "
-        f"the locked one is from {day_of(before.date)}",
-        "the mirror lags behind, or somebody replays an old state of it: use another mirror, "
-        f"or go back with: imagebuilder lock {profile} --allow-older",
     )
 
 

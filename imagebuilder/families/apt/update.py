@@ -15,7 +15,6 @@ from imagebuilder.families.apt.apt import Apt
 from imagebuilder.families.apt.deb822 import parse_release
 from imagebuilder.families.apt.mirrors import VARIABLE
 from imagebuilder.families.apt.release import (
-    DAY,
     Release,
     check_ends,
     check_names,
@@ -24,9 +23,8 @@ from imagebuilder.families.apt.release import (
     parse_date,
     read_releases,
     release_folder,
-    tell_old,
-    tell_places,
 )
+from imagebuilder.families.freshness import DAY, tell_old, tell_places
 from imagebuilder.families.hints import distrusted, vendor_of
 from imagebuilder.files import read_text
 from imagebuilder.lock.patience import PATIENCE, Patience, SlowError, paced

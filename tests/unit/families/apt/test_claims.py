@@ -13,7 +13,8 @@ import pytest
 
 from imagebuilder.errors import WorkError
 from imagebuilder.families.apt.deb822 import ARMOUR, SIGNATURE, parse_release, parse_stanzas
-from imagebuilder.families.apt.release import Release, day_of, is_requested, parse_date
+from imagebuilder.families.apt.release import Release, is_requested, parse_date
+from imagebuilder.families.freshness import day_of
 from imagebuilder.lock.file import parse_lock, render_lock
 from imagebuilder.lock.types import Lock
 from imagebuilder.recipe.types import Source
