@@ -11,10 +11,10 @@ import mmap
 import os
 import stat
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import zstandard
 
@@ -93,14 +93,14 @@ class Stream(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def unpack(content: bytes, start: Callable[[], Stream]) -> bytes:
+def unpack_pieces(content: IO[bytes], start: Callable[[], Stream]) -> Iterator[bytes]:
     """What all streams of a file unpack to, one behind the other, with zeros between them.
 
-    Raises UnpackError, and what `start` and the decompressor raise.
+    A piece may have 200 MB, and be empty.  Raises UnpackError, and what `start` and the
+    decompressor raise.
     """
-    pieces, unpacked = BytesIO(content), bytearray()
     stream, piece, count = start(), b"", 1
-    while piece := piece or pieces.read(PIECE):
+    while piece := piece or content.read(PIECE):
         if stream.eof:
             piece = piece.lstrip(b"\0")
             if not piece:
@@ -108,23 +108,42 @@ def unpack(content: bytes, start: Callable[[], Stream]) -> bytes:
             stream, count = start(), count + 1
             if count > MOST_STREAMS:
                 raise UnpackError(f"it consists of more than {MOST_STREAMS} streams")
-        take(unpacked, stream.decompress(piece))
+        yield stream.decompress(piece)
         piece = stream.unused_data
     if not stream.eof:
         raise UnpackError("the file is truncated")
+
+
+def unpack(content: bytes, start: Callable[[], Stream]) -> bytes:
+    """The same of a file in memory, as a whole; UnpackError also if it is too large."""
+    unpacked = bytearray()
+    for piece in unpack_pieces(BytesIO(content), start):
+        take(unpacked, piece)
     return bytes(unpacked)
+
+
+def start_xz() -> Stream:
+    return lzma.LZMADecompressor(memlimit=MOST_DICTIONARY)
+
+
+def start_gz() -> Stream:
+    return zlib.decompressobj(GZIP)
+
+
+def start_zst() -> Stream:
+    return zstandard.ZstdDecompressor().decompressobj()
 
 
 def unpack_xz(content: bytes) -> bytes:
     """Raises LZMAError, UnpackError."""
-    return unpack(content, lambda: lzma.LZMADecompressor(memlimit=MOST_DICTIONARY))
+    return unpack(content, start_xz)
 
 
 def unpack_gz(content: bytes) -> bytes:
     """Raises zlib.error, UnpackError."""
-    return unpack(content, lambda: zlib.decompressobj(GZIP))
+    return unpack(content, start_gz)
 
 
 def unpack_zst(content: bytes) -> bytes:
     """Raises ZstdError, UnpackError."""
-    return unpack(content, lambda: zstandard.ZstdDecompressor().decompressobj())
+    return unpack(content, start_zst)

@@ -49,3 +49,13 @@ def make_folder(folder: Path) -> int:
             above = folder.parent.stat()
             os.chown(folder, above.st_uid, above.st_gid)
     return folder.stat().st_uid
+
+
+def make_own(folder: Path, name: str) -> Path:
+    """The folder `name` below `folder` for our user: root has one of its own, NAME-root, if
+    `folder` belongs to somebody else (under sudo).
+    """
+    owner = make_folder(folder)
+    own = folder / (name if owner == os.geteuid() else f"{name}-root")
+    own.mkdir(exist_ok=True)
+    return own

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenPGP certificates that a source trusts, for gpgv(1) and for rpmkeys(8)."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from imagebuilder.errors import HostError, WorkError
+from imagebuilder.process import run
+from imagebuilder.recipe.keys import load_key
+from imagebuilder.recipe.types import Source
+
+# The package with the keyrings of distributions, by its name in every distribution.
+KEYRING_PACKAGE = "distribution-gpg-keys"
+GOOD = re.compile(r"^\[GNUPG:\] (GOODSIG|VALIDSIG) ", re.MULTILINE)
+BAD = re.compile(
+    r"^\[GNUPG:\] (BADSIG|ERRSIG|EXPSIG|EXPKEYSIG|REVKEYSIG|NO_PUBKEY) (\w+)", re.MULTILINE
+)
+REASONS = {
+    "BADSIG": "it was not made of this file",
+    "ERRSIG": "it was made with another key",
+    "NO_PUBKEY": "it was made with another key",
+    "EXPSIG": "it has expired",
+    "EXPKEYSIG": "its key has expired",
+    "REVKEYSIG": "its key was revoked",
+}
+CERTIFICATE = 6  # the tag of a public key's packet (RFC 9580, "Packet Types")
+CRC_START, CRC_POLYNOMIAL = 0xB704CE, 0x1864CFB  # RFC 4880, 6.1
+LINE = 64
+
+
+def load_certificates(source: Source) -> bytes:
+    """The certificates that may sign a source, binary.
+
+    Raises HostError for a distribution's keyring that this host does not have, and as load_key().
+    """
+    if not source.uri and not os.access(source.key, os.R_OK):
+        raise HostError(
+            f"this host does not have the keyring {source.key}",
+            where=f"source {source.id}",
+            hint=f"install the package {KEYRING_PACKAGE}",
+        )
+    return load_key(source)
+
+
+def signature_problem(content: Path, signature: Path, keyring: Path) -> str:
+    """What is wrong with the detached signature of a file; "" if a key of `keyring` made it.
+
+    `keyring` has binary certificates.  A signature by SHA-1 counts as invalid.  Raises HostError if
+    gpgv is not installed.
+    """
+    done = run(
+        ["gpgv", "--status-fd", "1", "--weak-digest", "SHA1", "--keyring", keyring.absolute(),
+         "--", signature, content],
+        check=False,
+    )  # fmt: skip
+    good = {match[1] for match in GOOD.finditer(done.stdout)}
+    bad = BAD.search(done.stdout)
+    if done.status == 0 and good == {"GOODSIG", "VALIDSIG"} and not bad:
+        return ""
+    if bad:
+        return f"{REASONS[bad[1]]} ({bad[2]})"
+    return "it is damaged, or made in a way that is no longer safe"
+
+
+def armour(certificates: bytes) -> bytes:
+    """Each certificate in a block of its own, the form that rpmkeys imports.
+
+    Raises WorkError if they cannot be told apart.
+    """
+    return b"".join(map(armoured, split_certificates(certificates)))
+
+
+def armoured(certificate: bytes) -> bytes:
+    """ASCII armour (RFC 4880, 6.2)."""
+    text = base64.b64encode(certificate).decode()
+    lines = [text[at : at + LINE] for at in range(0, len(text), LINE)]
+    check = base64.b64encode(crc24(certificate).to_bytes(3)).decode()
+    begin, end = (f"-----{word} PGP PUBLIC KEY BLOCK-----" for word in ("BEGIN", "END"))
+    return "\n".join([begin, "", *lines, f"={check}", end, ""]).encode()
+
+
+def crc24(content: bytes) -> int:
+    value = CRC_START
+    for byte in content:
+        value ^= byte << 16
+        for _ in range(8):
+            value <<= 1
+            if value & 0x1000000:
+                value ^= CRC_POLYNOMIAL
+    return value
+
+
+def split_certificates(content: bytes) -> Iterator[bytes]:
+    """Each certificate: a public key and the packets up to the next one.  Raises WorkError."""
+    starts = [at for at, tag in packets(content) if tag == CERTIFICATE]
+    for at, end in zip(starts, [*starts[1:], len(content)], strict=True):
+        yield content[at:end]
+
+
+def packets(content: bytes) -> Iterator[tuple[int, int]]:
+    """The place and the tag of each packet (RFC 9580, 4.2).  Raises WorkError."""
+    at = 0
+    while at < len(content):
+        first = content[at]
+        new = bool(first & 0x40)
+        tag = first & 0x3F if new else (first >> 2) & 0x0F
+        yield at, tag
+        end = packet_end(content, at, first, new=new) if first & 0x80 else -1
+        if not at < end <= len(content):
+            raise WorkError("a certificate is damaged", hint="export it again from GnuPG")
+        at = end
+
+
+def packet_end(content: bytes, at: int, first: int, *, new: bool) -> int:
+    """Where a packet ends; -1 for one without a length, which no certificate has."""
+    body = content[at + 1 : at + 6]
+    if not body:
+        return -1
+    if not new:
+        count = (1, 2, 4, 0)[first & 0x03]
+        return at + 1 + count + int.from_bytes(body[:count]) if count else -1
+    if body[0] < 192:
+        return at + 2 + body[0]
+    if body[0] < 224:
+        return at + 3 + ((body[0] - 192) << 8) + int.from_bytes(body[1:2]) + 192
+    return at + 6 + int.from_bytes(body[1:5]) if body[0] == 255 else -1
