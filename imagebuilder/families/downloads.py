@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetch locked packages, several at once: resume partial files, keep what is right.
 
-How bytes arrive, and what an error of that means, is the family's: its Transport.
+How bytes arrive, and what an error of that means, is the family's: its PackageTransport.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Download:
     path: Path
 
 
-class Transport(Protocol):
+class PackageTransport(Protocol):
     """How a family fetches files."""
 
     def fetch(self, share: Sequence[Download], pace: Pace) -> str:
@@ -59,7 +59,7 @@ class Transport(Protocol):
 
 
 def fetch_all(
-    transport: Transport,
+    transport: PackageTransport,
     downloads: Sequence[Download],
     sources: Mapping[str, Source],
     folder: Path,
@@ -91,7 +91,7 @@ def fetch_all(
 
 
 def attempt(
-    transport: Transport,
+    transport: PackageTransport,
     downloads: Sequence[Download],
     pace: Pace,
     keep: Keep,
@@ -121,7 +121,7 @@ def attempt(
     return errors, wrong
 
 
-def fetch_at_once(transport: Transport, downloads: Sequence[Download], pace: Pace) -> str:
+def fetch_at_once(transport: PackageTransport, downloads: Sequence[Download], pace: Pace) -> str:
     """Fetch AT_ONCE shares at a time; returns the errors.  Raises SlowError."""
     shares = [share for share in balanced(downloads, AT_ONCE) if share]
     with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -146,14 +146,14 @@ def balanced(downloads: Sequence[Download], count: int) -> list[list[Download]]:
     return shares
 
 
-def keep_right(transport: Transport, downloads: Sequence[Download], keep: Keep) -> None:
+def keep_right(transport: PackageTransport, downloads: Sequence[Download], keep: Keep) -> None:
     """Keep files that have the locked content, if they may be trusted."""
     transport.verify(downloads)
     keep([(each.path, each.package) for each in downloads])
 
 
 def sorted_out(
-    transport: Transport, downloads: Sequence[Download]
+    transport: PackageTransport, downloads: Sequence[Download]
 ) -> tuple[list[Download], list[Download]]:
     """Downloads whose file is right, and the others; files that cannot be resumed are removed."""
     right: list[Download] = []

@@ -51,7 +51,7 @@ def make_folder(folder: Path) -> int:
     return folder.stat().st_uid
 
 
-def make_own(folder: Path, name: str) -> Path:
+def make_users_folder(folder: Path, name: str) -> Path:
     """The folder `name` below `folder` for our user: root has one of its own, NAME-root, if
     `folder` belongs to somebody else (under sudo).
     """

@@ -26,7 +26,7 @@ from imagebuilder.errors import HostError, InputError
 from imagebuilder.families.addresses import split_login as split_user
 from imagebuilder.families.apt.mirrors import archive_uri
 from imagebuilder.files import place_file, read_text
-from imagebuilder.lock.storage import make_own
+from imagebuilder.lock.storage import make_users_folder
 from imagebuilder.locks import file_lock
 from imagebuilder.process import Completed, failure, run
 from imagebuilder.recipe.keys import load_key
@@ -171,7 +171,7 @@ def make_home(cache: Path) -> Path:
 
     Root has its own folder if the cache belongs to another user (under sudo).
     """
-    return make_own(cache, "apt")
+    return make_users_folder(cache, "apt")
 
 
 def in_use(apt: Apt) -> AbstractContextManager[None]:

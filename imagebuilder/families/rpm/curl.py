@@ -4,25 +4,26 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.errors import WorkError
+from imagebuilder.errors import FullError, WorkError
 from imagebuilder.families.addresses import split_login, split_uri
 from imagebuilder.process import failure, run
 from imagebuilder.untrusted import fit
 
 AT_ONCE = 4
-# As long as other package managers wait for an answer, and as often as they try again.
-CONNECT_S, SILENT_S, TRIES_MORE, PAUSE_S = 30, 60, 2, 1
+# As long as other package managers wait for an answer, and as often as they try.
+CONNECT_S, SILENT_S, TRIES = 30, 60, 3
 # "EXIT CODES" of curl(1).
 WRITE_ERROR, HTTP_ERROR, PARTIAL, NO_FILE = 23, 22, 18, 37
 CANNOT_RESUME = (33, 36)  # no ranges, or none from there
 CUT_OFF = (PARTIAL, 52, 55, 56, 92)  # closed, reset
 TOO_LARGE = 63
-GONE = (404, 410)  # statuses of HTTP (RFC 9110, 15.5)
-NO_RANGE = 416
+# Statuses of HTTP (RFC 9110, 15.5).
+GONE, NO_RANGE, SERVER_ERROR = (404, 410), 416, 500
 # index, exit code, status, message.
 SAID = re.compile(r"(\d+) (\d+) (\d+) ?(.*)")
 
@@ -73,6 +74,12 @@ class TransferFault:
         return self.code in CANNOT_RESUME or (self.code, self.status) == (HTTP_ERROR, NO_RANGE)
 
     @property
+    def may_pass(self) -> bool:
+        """Whether the next attempt may succeed: no attempt costs much time."""
+        passing = self.is_cut_off or self.is_unresumable
+        return passing or (self.code == HTTP_ERROR and self.status >= SERVER_ERROR)
+
+    @property
     def is_too_large(self) -> bool:
         return self.code == TOO_LARGE
 
@@ -85,9 +92,25 @@ def fetch_files(
 ) -> Mapping[Path, TransferFault]:
     """Fetch files; returns the faults by path, and leaves partial files.
 
-    `ask` is called over and over and may raise.  Raises HostError if curl is not installed, and
-    WorkError if it ends without a word about a file.
+    `ask` is called over and over and may raise.  Raises HostError if curl is not installed,
+    FullError if a file may not be so large, and WorkError if it ends without a word about a file.
     """
+    faults: dict[Path, TransferFault] = {}
+    wanted = list(transfers)
+    for _ in range(TRIES):
+        tried = fetch_once(wanted, ask, at_once)
+        for path, fault in tried.items():
+            if fault.is_unresumable:
+                path.unlink(missing_ok=True)
+        faults = {path: fault for path, fault in faults.items() if not fault.may_pass} | tried
+        wanted = [each for each in wanted if each.path in tried and tried[each.path].may_pass]
+    return faults
+
+
+def fetch_once(
+    transfers: Sequence[Transfer], ask: Callable[[], None] | None, at_once: int
+) -> dict[Path, TransferFault]:
+    """The same, with one attempt."""
     if not transfers:
         return {}
     command = ["curl", "--disable", "--config", "-"]
@@ -97,6 +120,8 @@ def fetch_files(
     faults = {
         int(match[1]): TransferFault(int(match[2]), int(match[3]), fit(match[4])) for match in found
     }
+    if done.status == -signal.SIGXFSZ:  # how a program ends that may write no larger file
+        raise FullError("no space left", where=f"{transfers[0].path.parent}")
     if done.status < 0 or set(faults) != set(range(len(transfers))):
         raise failure(command, done, None)
     return {transfers[number].path: fault for number, fault in faults.items() if fault.code}
@@ -123,8 +148,6 @@ def render_transfer(number: int, transfer: Transfer) -> str:
         "connect-timeout": f"{CONNECT_S}",
         "speed-time": f"{SILENT_S}",
         "speed-limit": "1",
-        "retry": f"{TRIES_MORE}",
-        "retry-delay": f"{PAUSE_S}",
         "write-out": f"{number} %{{exitcode}} %{{http_code}} %{{errormsg}}\\n",
     }
     if transfer.size is not None:

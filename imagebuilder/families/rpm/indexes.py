@@ -32,7 +32,7 @@ from imagebuilder.families.rpm.stored import index_problem, is_stored
 from imagebuilder.files import keep_file
 from imagebuilder.lock.difference import digest_of_source
 from imagebuilder.lock.patience import PATIENCE, Patience, SlowError, paced
-from imagebuilder.lock.storage import make_own, storing
+from imagebuilder.lock.storage import make_users_folder, storing
 from imagebuilder.lock.types import Lock, LockedSource
 from imagebuilder.locks import file_lock
 from imagebuilder.recipe.types import Source
@@ -81,7 +81,7 @@ def read_sources(
 def in_use(cache: Path) -> Iterator[Path]:
     """The folder of indexes; no other process changes it meanwhile."""
     with storing(cache):
-        home = make_own(cache, "rpm")
+        home = make_users_folder(cache, "rpm")
         with file_lock(home / "lock"):
             yield home
 
@@ -130,15 +130,10 @@ def fetch_indexes(
     total = sum(record.size for _, record in wanted.values())
     try:
         with paced(unfinished, patience, total=total) as pace:
-            faults = dict(fetch_files(transfers, pace.ask))
+            faults = fetch_files(transfers, pace.ask)
     except SlowError as error:
         raise slow_error([repository for repository, _ in wanted.values()], patience) from error
-    problems = {path: str(fault) for path, fault in faults.items() if fault.is_unresumable}
-    others = [
-        (wanted[path][0], wanted[path][1].href, fault)
-        for path, fault in faults.items()
-        if path not in problems
-    ]
+    problems: dict[Path, str] = {}
     for path, (_, record) in wanted.items():
         if path in faults:
             continue
@@ -148,8 +143,9 @@ def fetch_indexes(
             keep_file(path, kept / record.file_name)
     for path in problems:
         path.unlink(missing_ok=True)
-    if others:
-        raise update_error(others, unfinished)
+    if faults:
+        missing = [(*wanted[path], fault) for path, fault in faults.items()]
+        raise update_error([(each, of.href, fault) for each, of, fault in missing], unfinished)
     return problems
 
 

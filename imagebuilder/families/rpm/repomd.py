@@ -82,7 +82,7 @@ class RawRecord:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-class Reader:
+class RepomdReader:
     """Collects the <data> elements of a document; refuses what repomd.xml never has.
 
     Without a document type there are no entities, and so nothing that expands.
@@ -140,7 +140,7 @@ def parse_repomd(content: bytes, repository: Repository, *, signed: bool) -> Rep
     index, with SHA-1, with an address elsewhere, of an impossible size or time.
     """
     try:
-        records = records_of(Reader().read(content))
+        records = records_of(RepomdReader().read(content))
     except (ExpatError, ValueError) as error:
         raise WorkError(
             f"repomd.xml of {repository.name} cannot be used: {error}",
