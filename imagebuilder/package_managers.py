@@ -17,7 +17,9 @@ class PackageManager:
     """What a base may say with `package-manager: NAME`; `family` is MODULE:NAME of its code.
 
     It is plain data, because a recipe is read without that code.  `pool` is the folder of the state
-    for its packages; of `engines` the first is the default.
+    for its packages; of `engines` the first is the default.  Repositories with `streams` have
+    modules (DNF's) and no date on which they expire.  Without `globs` only whole folders can be
+    excluded from an installation.  `capitals` and underscores may be in names of packages.
     """
 
     name: str
@@ -25,6 +27,9 @@ class PackageManager:
     pool: str
     distributions: tuple[str, ...]
     engines: tuple[str, ...]
+    streams: bool = False
+    globs: bool = True
+    capitals: bool = False
 
 
 OURS = (
@@ -34,6 +39,16 @@ OURS = (
         pool="debs",
         distributions=("debian", "ubuntu"),
         engines=("mmdebstrap", "debootstrap", "mkosi", "dib"),
+    ),
+    PackageManager(
+        "rpm",
+        "imagebuilder.families.rpm.family:RPM",
+        pool="rpms",
+        distributions=("rocky",),
+        engines=("rpm",),
+        streams=True,
+        globs=False,
+        capitals=True,
     ),
 )
 

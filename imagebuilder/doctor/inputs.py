@@ -20,7 +20,8 @@ from imagebuilder.errors import Fault, ImagebuilderError, InputError, why
 from imagebuilder.families.protocol import Family
 from imagebuilder.families.registry import families
 from imagebuilder.package_managers import manager_of
-from imagebuilder.recipe.model import ArchiveModel, BaseFile, SiteFile
+from imagebuilder.recipe.model import BaseFile, SiteFile
+from imagebuilder.recipe.model_sources import ArchiveModel
 from imagebuilder.recipe.positions import load_document
 from imagebuilder.recipe.validate import ModelT, parse_model
 from imagebuilder.settings import Settings

@@ -13,7 +13,7 @@ from imagebuilder.recipe.generated import all_files, key_of
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import KeyPath, Origin
 from imagebuilder.recipe.resolve import Merged
-from imagebuilder.recipe.types import Overlay, TreeFile, User
+from imagebuilder.recipe.types import Base, Overlay, TreeFile, User
 
 
 def check_relations(
@@ -169,3 +169,22 @@ def check_sources(parts: Mapping[str, Part], faults: list[Fault]) -> None:
                 what = f"the overlay {quote(name)} also has a source of this name"
                 hint = "move it into one overlay that both require"
                 faults.append(part.document.fault(("sources", index, "name"), what, hint))
+
+
+def check_streams(
+    base: Base, overlays: Iterable[Overlay], parts: Mapping[str, Part], faults: list[Fault]
+) -> None:
+    """A module has one stream in all repositories of a profile."""
+    enabled: dict[str, str] = {}
+    for source in base.sources:
+        enabled |= {stream.partition(":")[0]: stream for stream in source.streams}
+    for overlay in overlays:
+        part = parts[overlay.name]
+        places = {model.name: number for number, model in enumerate(part.file.sources)}
+        for source in overlay.sources:
+            for stream in source.streams:
+                other = enabled.setdefault(stream.partition(":")[0], stream)
+                if other != stream:
+                    what = f"the profile also enables {quote(other)}, and a module has one stream"
+                    path = ("sources", places[source.id], "modules")
+                    faults.append(part.document.fault(path, what, "enable the same stream in both"))

@@ -13,7 +13,13 @@ from pathlib import Path
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.agreement import check_agreement
-from imagebuilder.recipe.check import check_relations, check_sources, check_tree, check_twice
+from imagebuilder.recipe.check import (
+    check_relations,
+    check_sources,
+    check_streams,
+    check_tree,
+    check_twice,
+)
 from imagebuilder.recipe.engines import check_engines
 from imagebuilder.recipe.hardware import resolve_hardware
 from imagebuilder.recipe.keys import KEYS_VAR, load_site_keys
@@ -131,12 +137,12 @@ def resolve_recipe(
     name, read = base
     scope = Scope(read.document, renderer, faults)
     rendered = render_base(name, read.file, scope, site.file, variant.engine)
+    check_streams(rendered, overlays, parts, faults)
     kernel = choose_kernel(merged, name, read.file, faults) or rendered.kernel
-    rendered = replace(rendered, kernel=kernel)
     return Recipe(
         profile=profile,
         description=variant.described(merged.description),
-        base=with_components(rendered, overlays),
+        base=with_components(replace(rendered, kernel=kernel), overlays),
         overlays=overlays,
         vars=values.known,
         hardware=devices or (),

@@ -25,6 +25,11 @@ from imagebuilder.recipe.model_hardware import HardwareModel
 from imagebuilder.recipe.model_nightly import NightlyModel
 from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.recipe.model_proof import ProofModel
+from imagebuilder.recipe.model_sources import (
+    ArchiveModel,
+    ExpiredReleaseModel,
+    SourceModel,
+)
 from imagebuilder.recipe.model_stages import (
     AnsibleModel,
     BuildModel,
@@ -62,42 +67,11 @@ else:  # depends on what is installed
 Mirror = Annotated[str, StringConstraints(pattern=rules.MIRROR.whole)]
 
 
-class ExpiredReleaseModel(Model):
-    """Consent to a Release file past its Valid-Until, which is refused otherwise."""
-
-    accept_days: int = Field(
-        ge=1, le=3650, description="How many days past its end it is accepted."
-    )
-    because: str = Field(
-        min_length=10, description="Reason; printed by every lock and recorded in it."
-    )
-
-
-class ArchiveModel(Model):
-    """Suites of a distribution's archive, reached through a mirror of the host."""
-
-    mirror: Name = Field(
-        description="Name of a mirror of the host: `debian`, `debian-security`, `ubuntu`, "
-        "`ubuntu-security`."
-    )
-    suites: list[Name] = Field(min_length=1, description="Suites, such as `trixie`.")
-    components: list[Name] = Field(min_length=1, description="Components, such as `main`.")
-    keyring: RootPath = Field(description="Keyring on the host that signs the archive.")
-    snapshot: str = Field(
-        default="",
-        pattern=rules.SNAPSHOT.whole,
-        description="Time stamp on a snapshot mirror; the mirror's address has `{snapshot}` in it.",
-    )
-    expired_release: ExpiredReleaseModel | None = Field(
-        default=None, description="Accept an expired Release file, and why."
-    )
-
-
 class BaseFile(Model):
     """recipes/bases/NAME.yaml: the distribution part of a recipe."""
 
     distribution: Distribution = Field(description="The distribution.")
-    suite: Name = Field(description="Suite of the root.")
+    suite: Name = Field(description='Suite of the root, such as `trixie`, or `"9"` of Rocky Linux.')
     architecture: Literal["amd64", "arm64"] = Field(default="amd64", description="Its processor.")
     engine: EngineName | None = Field(
         default=None, description="Program that builds the first layer, such as `mmdebstrap`."
@@ -113,39 +87,14 @@ class BaseFile(Model):
         default={}, description="Kernel (meta) packages by a short name, such as `ga` and `hwe`."
     )
     kernel: PackageName = Field(
-        description="Kernel (meta) package, such as `linux-image-amd64`, or a name of `kernels`."
+        description="Kernel (meta) package, such as `linux-image-amd64`, `kernel` on Rocky Linux, "
+        "or a name of `kernels`."
     )
     path_excludes: list[RootPath] = Field(
-        default=[], description="Path globs that no package installs; `*` stands for `/` too."
+        default=[],
+        description="Path globs that no package installs; `*` stands for `/` too. On Rocky Linux, "
+        "whole folders.",
     )
-
-
-class SourceModel(Model):
-    """A vendor's package repository, its key pinned by fingerprint."""
-
-    name: Name = Field(description="Short name; appears in locks and messages.")
-    uri: str = Field(pattern=rules.ARCHIVE.whole, description="Root of the repository. Template.")
-    suites: list[str] = Field(min_length=1, description="Suites, such as `noble`. Template.")
-    components: list[str] = Field(default=[], description="Components.")
-    key: str = Field(description="Armoured or binary OpenPGP certificate, a path in the overlay.")
-    fingerprints: list[Fingerprint] = Field(
-        min_length=1, description="Exactly the fingerprints that the key file must have."
-    )
-    pin_packages: list[str] = Field(
-        default=["*"],
-        description="Packages, by name or glob, that `pin-priority` and `pin-version` are for. All "
-        "others of this source can be chosen too, with priority 500: nothing is excluded.",
-    )
-    pin_priority: int = Field(
-        default=500, ge=-1, le=1001, description="Their priority; other sources have 500."
-    )
-    pin_version: str = Field(
-        default="", description="Version of those packages; those of one driver match. Template."
-    )
-    expired_release: ExpiredReleaseModel | None = Field(
-        default=None, description="Accept an expired Release file, and why."
-    )
-    when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 
 class VarModel(Model):
@@ -239,15 +188,16 @@ class OverlayFile(Model):
     package_names: dict[Name, dict[str, str | list[str]]] = Field(
         default={},
         description="Names of packages (of the overlay and its builds) on other distributions: by "
-        "distribution (`ubuntu`) or suite (`noble`, which takes precedence), then by the name in "
-        "`packages`: one name, several, or none (`[]`) if nothing is needed. Templates.",
+        "distribution (`ubuntu`, `rocky`) or suite (`noble`, which takes precedence), then by the "
+        "name in `packages`: one name, several, or none (`[]`) if nothing is needed. Templates.",
     )
     refuses: list[RefusalModel] = Field(
         default=[], description="Bases and vars that the overlay does not work with, and why."
     )
     components: Annotated[list[Entry], rules.WORD] = Field(
         default=[],
-        description="More components of the distribution's archives, such as `non-free`.",
+        description="More components of the distribution's archives, such as `non-free`, or "
+        "`HighAvailability` of Rocky Linux (of the mirror of the base's first archive there).",
     )
     sources: list[SourceModel] = Field(default=[], description="Vendors' package repositories.")
     files: dict[RootPath, FileRule] = Field(
@@ -374,8 +324,8 @@ class SiteFile(Model):
     )
     mirrors: dict[Name, Mirror] = Field(
         default={},
-        description="Mirrors by name (`debian`, `debian-security`, `ubuntu`, `ubuntu-security`), "
-        "instead of those in the host's own sources.",
+        description="Mirrors by name (`debian`, `debian-security`, `ubuntu`, `ubuntu-security`, "
+        "`rocky`, `epel`), instead of those in the host's own sources.",
     )
     keyrings: dict[Name, SiteKeyringModel] = Field(
         default={}, description="Keyrings of mirrors that sign their archives themselves, by name."

@@ -14,7 +14,7 @@ from imagebuilder.recipe.model_words import Entry
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import KeyPath, load_document
 from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown
-from imagebuilder.recipe.rules import PACKAGE
+from imagebuilder.recipe.rules import PACKAGE, RPM_PACKAGE, Rule
 from imagebuilder.settings import Settings
 
 KEY = "package-names"
@@ -58,17 +58,20 @@ def load_names(part: Part, scope: Scope, settings: Settings) -> PackageNames:
             if rendered not in packages and not scope.renderer.partial:
                 what = f"the overlay has no package {quote(rendered)}"
                 scope.fault(path, what, suggest(rendered, packages, closest=True))
-            found = render_names(path, others, scope)
-            if of in (base["distribution"], base["suite"]):
+            applies = of in (base["distribution"], base["suite"])
+            found = render_names(path, others, scope, PACKAGE if applies else RPM_PACKAGE)
+            if applies:
                 names[rendered] = found
     return PackageNames(names)
 
 
-def render_names(path: KeyPath, others: str | Sequence[str], scope: Scope) -> tuple[str, ...]:
+def render_names(
+    path: KeyPath, others: str | Sequence[str], scope: Scope, rule: Rule
+) -> tuple[str, ...]:
     if isinstance(others, str):
-        listed = [scope.text(path, others, PACKAGE)]
+        listed = [scope.text(path, others, rule)]
     else:
-        listed = [scope.text((*path, n), other, PACKAGE) for n, other in enumerate(others)]
+        listed = [scope.text((*path, n), other, rule) for n, other in enumerate(others)]
     return tuple(name for name in listed if name)
 
 

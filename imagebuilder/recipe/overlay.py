@@ -15,15 +15,13 @@ from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.fields import render_fields
 from imagebuilder.recipe.keys import certificate_problem
 from imagebuilder.recipe.model import (
-    ArchiveModel,
     BaseFile,
-    ExpiredReleaseModel,
     PythonModel,
     SiteFile,
     SiteKeyringModel,
     SiteSourceModel,
-    SourceModel,
 )
+from imagebuilder.recipe.model_sources import ArchiveModel, ExpiredReleaseModel, SourceModel
 from imagebuilder.recipe.names import load_names
 from imagebuilder.recipe.part import (
     Part,
@@ -39,6 +37,7 @@ from imagebuilder.recipe.rules import (
     PACKAGE,
     PIN,
     PLACE,
+    STREAM,
     UNIT,
     URI,
     WORD,
@@ -76,7 +75,13 @@ def render_base(name: str, file: BaseFile, scope: Scope, site: SiteFile, engine:
     """
     packages = scope.entries(("packages",), file.packages, PACKAGE)
     sources = tuple(
-        archive_source(archive, site.expired_release, site.keyrings) for archive in file.archives
+        archive_source(
+            archive,
+            render_streams(("archives", index), archive, scope),
+            site.expired_release,
+            site.keyrings,
+        )
+        for index, archive in enumerate(file.archives)
     )
     for index, source in enumerate(sources):
         if source.id in {other.id for other in sources[:index]}:
@@ -84,6 +89,7 @@ def render_base(name: str, file: BaseFile, scope: Scope, site: SiteFile, engine:
             scope.fault(("archives", index), what, "put the suites into one archive")
     engine = engine or file.engine or ""
     manager = find_manager(file, engine, scope)
+    check_excludes(file, manager, scope)
     return Base(
         name=name,
         distribution=file.distribution,
@@ -110,21 +116,39 @@ def find_manager(file: BaseFile, engine: str, scope: Scope) -> PackageManager:
     return manager
 
 
+def check_excludes(file: BaseFile, manager: PackageManager, scope: Scope) -> None:
+    for index, path in enumerate(file.path_excludes):
+        if not manager.globs and set(path) & set("*?["):
+            what = f"{manager.name} excludes whole folders and has no globs"
+            scope.fault(("path-excludes", index), what, "name a folder, such as /usr/share/man")
+
+
 def with_components(base: Base, overlays: Sequence[Overlay]) -> Base:
+    """The base with the components that overlays add.
+
+    An archive of Debian may lack one.  Of RPMs each component is a repository, which the archives
+    of another mirror do not have: EPEL has no CRB.
+    """
     added = tuple(dict.fromkeys(c for overlay in overlays for c in overlay.components))
+    streams, first = manager_of(base.distribution).streams, base.sources[0].mirror
     sources = (
         replace(source, components=tuple(dict.fromkeys((*source.components, *added))))
+        if source.mirror == first or not streams
+        else source
         for source in base.sources
     )
     return replace(base, sources=tuple(sources))
 
 
-def archive_source(archive: ArchiveModel, consents: Consents, keyrings: Keyrings) -> Source:
+def archive_source(
+    archive: ArchiveModel, streams: tuple[str, ...], consents: Consents, keyrings: Keyrings
+) -> Source:
     replacement = keyrings.get(archive.mirror)
     return Source(
         id=f"{archive.mirror}:{archive.suites[0]}",
         suites=tuple(archive.suites),
         components=tuple(archive.components),
+        streams=streams,
         key=Path(replacement.keyring if replacement else archive.keyring),
         mirror=archive.mirror,
         snapshot=archive.snapshot,
@@ -191,6 +215,27 @@ def named_at(kind: NameKind, name: str, origin: Origin) -> Named:
     return Named(kind, name, origin.where, render_path(origin.path))
 
 
+def render_streams(
+    path: KeyPath, model: ArchiveModel | SourceModel, scope: Scope
+) -> tuple[str, ...]:
+    """The streams of modules, one of each; a fault for what only one kind of repository has."""
+    has_streams = scope.manager and scope.manager.streams
+    if scope.manager and not has_streams and model.modules:
+        what = f"repositories of {scope.manager.name} have no modules"
+        scope.fault((*path, "modules"), what, "remove the key")
+    if has_streams and model.expired_release:
+        what = "repositories of RPMs do not expire"
+        scope.fault((*path, "expired-release"), what, "remove the key")
+    streams: dict[str, str] = {}
+    for index, written in enumerate(model.modules):
+        stream = scope.text((*path, "modules", index), written, STREAM)
+        name = stream.partition(":")[0] if stream else ""
+        if stream and streams.setdefault(name, stream) != stream:
+            what = f"{quote(streams[name])} is also enabled, and a module has one stream"
+            scope.fault((*path, "modules", index), what, "remove one of them")
+    return tuple(streams.values())
+
+
 def render_sources(
     part: Part, scope: Scope, consents: Consents, places: Places
 ) -> Iterator[Source]:
@@ -203,6 +248,7 @@ def render_sources(
         ]
         for key in ("components", "pin_packages"):
             check_words(scope, (*path, key.replace("_", "-")), getattr(source, key))
+        streams = render_streams(path, source, scope)
         version: str | None = ""
         if source.pin_version:
             version = scope.text((*path, "pin-version"), source.pin_version, PIN)
@@ -216,6 +262,7 @@ def render_sources(
                 components=tuple(source.components),
                 key=key_file,
                 uri=uri,
+                streams=streams,
                 fingerprints=tuple(source.fingerprints),
                 pin_packages=tuple(source.pin_packages),
                 pin_priority=source.pin_priority,

@@ -17,11 +17,12 @@ from jinja2 import nodes
 from imagebuilder.decode import parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault
+from imagebuilder.package_managers import PackageManager, manager_of
 from imagebuilder.phrases import quote, suggest
 from imagebuilder.process import run
 from imagebuilder.recipe.model_words import Entry, Model
 from imagebuilder.recipe.positions import Document, KeyPath, Origin
-from imagebuilder.recipe.rules import Rule
+from imagebuilder.recipe.rules import PACKAGE, RPM_PACKAGE, Rule
 from imagebuilder.recipe.template import (
     MARKUP,
     MAX_MEMORY,
@@ -172,8 +173,18 @@ class Scope:
     def fault(self, path: KeyPath, what: str, hint: str = "") -> None:
         self.faults.append(self.document.fault(path, what, hint))
 
+    @property
+    def manager(self) -> PackageManager | None:
+        """The package manager of the base; None without a valid base."""
+        try:
+            return manager_of(str(self.renderer.names.get("distribution", "")))
+        except KeyError:
+            return None
+
     def text(self, path: KeyPath, template: str, rule: Rule | None = None) -> str | None:
         """The rendered text at `path`; None if it is invalid or breaks `rule`."""
+        if rule is PACKAGE and self.manager and self.manager.capitals:
+            rule = RPM_PACKAGE
         try:
             text = self.renderer.text(template)
         except TemplateProblem as problem:

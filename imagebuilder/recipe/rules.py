@@ -57,7 +57,17 @@ PACKAGE = rule(
     rf"{PACKAGE_NAME.pattern.pattern}(=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?",
     f"{PACKAGE_NAME.what}, and =VERSION to pin it",
 )
-PIN = rule(r"[A-Za-z0-9][A-Za-z0-9.+:~*-]*", "the version of a package")
+# Of distributions whose names have capitals: NetworkManager, mod_ssl, R.
+RPM_PACKAGE = rule(
+    r"[A-Za-z0-9]([A-Za-z0-9._+-]*[A-Za-z0-9._+])?(=[A-Za-z0-9][A-Za-z0-9._+:~^-]*)?",
+    'the name of a package: use letters, digits, ".", "_", "+" and "-", and =VERSION to pin it',
+)
+PIN = rule(r"[A-Za-z0-9][A-Za-z0-9._+:~^*-]*", "the version of a package")
+# What DNF enables of its modules; modulemd's names have no other characters.
+STREAM = rule(
+    r"[A-Za-z0-9][A-Za-z0-9._+-]*:[A-Za-z0-9][A-Za-z0-9._+-]*",
+    "a module and its stream, such as nvidia-driver:open-dkms",
+)
 UNIT = rule(
     r"[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|path|mount|automount|swap|slice|scope)",
     "the full name of a systemd unit, such as ssh.service",

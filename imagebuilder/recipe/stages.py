@@ -46,8 +46,9 @@ def check_refusals(name: str, models: Sequence[RefusalModel], scope: Scope) -> N
         because = scope.text((*path, "because"), model.because, LINE)
         instead = scope.text((*path, "instead"), model.instead, LINE)
         if because is not None and instead is not None:
-            suite = scope.renderer.names["suite"]
-            scope.refuse(path, f"{quote(name)} cannot be used on {suite}: {because}", instead)
+            suite = str(scope.renderer.names["suite"])
+            base = suite if suite.isalpha() else f"{scope.renderer.names['distribution']} {suite}"
+            scope.refuse(path, f"{quote(name)} cannot be used on {base}: {because}", instead)
 
 
 def render_builds(part: Part, scope: Scope, names: PackageNames) -> Iterator[Build]:

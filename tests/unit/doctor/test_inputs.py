@@ -29,7 +29,7 @@ from imagebuilder.doctor.inputs import (
     without_secret,
 )
 from imagebuilder.families.apt.family import APT
-from imagebuilder.recipe.model import ArchiveModel
+from imagebuilder.recipe.model_sources import ArchiveModel
 
 BASE = """\
 distribution: debian

@@ -15,7 +15,13 @@ import pytest
 from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-from imagebuilder.recipe import model, model_nightly, model_proof, model_stages
+from imagebuilder.recipe import (
+    model,
+    model_nightly,
+    model_proof,
+    model_sources,
+    model_stages,
+)
 from imagebuilder.recipe.model_words import Model
 from imagebuilder.recipe.validate import ALLOWED
 from tests.unit.recipe.conftest import HERE, Project, make_project
@@ -64,7 +70,7 @@ def test_every_pattern_of_a_model_is_a_rule_with_words() -> None:
     """A pattern without words would be shown to people as a regular expression."""
     found = {
         pattern
-        for module in (model, model_nightly, model_proof, model_stages)
+        for module in (model, model_nightly, model_proof, model_sources, model_stages)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Model)
         for pattern in patterns(kind.model_json_schema())
