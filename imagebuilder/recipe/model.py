@@ -92,8 +92,8 @@ class BaseFile(Model):
     )
     path_excludes: list[RootPath] = Field(
         default=[],
-        description="Path globs that no package installs; `*` stands for `/` too. On Rocky Linux, "
-        "whole folders.",
+        description="Path globs that no package installs; `*` stands for `/` too. On Rocky Linux "
+        "only whole folders, as `/FOLDER/*`.",
     )
 
 

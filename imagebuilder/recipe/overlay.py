@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,8 @@ from imagebuilder.recipe.types import (
 )
 from imagebuilder.settings import Settings
 
+# A folder and everything below it.
+BELOW = re.compile(r"(/[^/*?\[\]]+)+/\*")
 Consents = Mapping[str, ExpiredReleaseModel]
 Keyrings = Mapping[str, SiteKeyringModel]
 Places = Mapping[str, SiteSourceModel]
@@ -118,9 +121,10 @@ def find_manager(file: BaseFile, engine: str, scope: Scope) -> PackageManager:
 
 def check_excludes(file: BaseFile, manager: PackageManager, scope: Scope) -> None:
     for index, path in enumerate(file.path_excludes):
-        if not manager.globs and set(path) & set("*?["):
-            what = f"{manager.name} excludes whole folders and has no globs"
-            scope.fault(("path-excludes", index), what, "name a folder, such as /usr/share/man")
+        if not (manager.globs or BELOW.fullmatch(path)):
+            what = f"{manager.name} excludes only whole folders, as /FOLDER/*"
+            hint = "name a folder, or remove the paths with `prune` in an overlay"
+            scope.fault(("path-excludes", index), what, hint)
 
 
 def with_components(base: Base, overlays: Sequence[Overlay]) -> Base:
