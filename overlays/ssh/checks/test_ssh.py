@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 from testinfra.host import Host
 
+from imagebuilder.checks.facts import Facts
+
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
 # Such a release (bookworm) prints its settings only where it could run.
 BEFORE_9_3 = (
@@ -62,15 +64,26 @@ def test_no_host_key_is_in_the_image(host: Host) -> None:
     assert host.check_output("find /etc/ssh -name '*host*key*'") == ""
 
 
+def server_of(facts: Facts) -> str:
+    """The name of the server's service."""
+    return "ssh" if facts.image.distribution in ("debian", "ubuntu") else "sshd"
+
+
 @pytest.mark.static
-def test_units_are_set(host: Host) -> None:
-    assert host.file("/etc/systemd/system/sshd-keygen.service").linked_to == "/dev/null"
-    assert host.file("/etc/systemd/system/ssh.service.requires/ssh-host-key.service").is_symlink
+def test_units_are_set(host: Host, facts: Facts) -> None:
+    units = "/etc/systemd/system"
+    if server_of(facts) == "ssh":
+        assert host.file(f"{units}/sshd-keygen.service").linked_to == "/dev/null"
+        assert host.file(f"{units}/ssh.service.requires/ssh-host-key.service").is_symlink
+    else:
+        assert host.file(f"{units}/sshd-keygen.target").linked_to == "/dev/null"
+        drop_in = host.file(f"{units}/sshd.service.d/50-host-key.conf").content_string
+        assert "Requires=ssh-host-key.service" in drop_in
 
 
 @pytest.mark.boot
-def test_sshd_listens(host: Host) -> None:
-    assert host.service("ssh").is_running
+def test_sshd_listens(host: Host, facts: Facts) -> None:
+    assert host.service(server_of(facts)).is_running
     assert host.socket("tcp://0.0.0.0:22").is_listening
 
 
