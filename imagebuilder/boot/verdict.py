@@ -84,7 +84,7 @@ MEANINGS: Mapping[Stage, Meaning] = {
     ),
     Stage.SSH: Meaning(
         "nobody could log in", "console",
-        "the ssh server and its host key, the units before it, and whether the recipe has overlay ssh",
+        "the ssh server, its host key, the units before it, and whether the recipe has overlay ssh",
     ),
 }  # fmt: skip
 # Log lines that are more specific than the stage: pattern, meaning, hint.

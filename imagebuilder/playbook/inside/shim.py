@@ -155,7 +155,8 @@ def state(verb: str, units: list[str]) -> int:
         print("running")
         return 0
     running = [active(unit) for unit in units]
-    for unit, runs in zip(units, running, strict=True):
+    # Python 3.9, that of Enterprise Linux 9, has no zip(strict=True).
+    for unit, runs in zip(units, running):  # noqa: B905
         print(f"{unit}: {'active' if runs else 'inactive'}" if verb == "status" else
               "active" if runs else "inactive")  # fmt: skip
     if verb == "is-failed":
