@@ -348,8 +348,8 @@ def check_tools(*names: str) -> None:
     if missing:
         raise HostError(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
-            hint="run imagebuilder setup to install what builds need, or with --serve or --boot "
-            "what these need; imagebuilder doctor lists it",
+            hint="run imagebuilder setup to install what builds need, or with --rpm, --serve or "
+            "--boot what these need; imagebuilder doctor lists it",
         )
 
 

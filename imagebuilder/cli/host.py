@@ -90,6 +90,9 @@ def setup(
     build: Annotated[bool, option("Install what builds need (the default).", "--build")] = False,
     serve: Annotated[bool, option("Install what serving nodes needs.", "--serve")] = False,
     boot: Annotated[bool, option("Install what boot tests in QEMU need.", "--boot")] = False,
+    rpm: Annotated[
+        bool, option("Install what images of distributions with RPMs need.", "--rpm")
+    ] = False,
     engines: Annotated[
         bool, option("Install mkosi, for bases with `engine: mkosi`.", "--engines")
     ] = False,
@@ -102,7 +105,8 @@ def setup(
 
     Example: imagebuilder setup --serve
     """
-    flags = {"build": build, "serve": serve, "boot": boot, "engines": engines, "check": check}
+    flags = {"build": build, "serve": serve, "boot": boot, "rpm": rpm}
+    flags |= {"engines": engines, "check": check}
     options = [f"--{name}" for name, chosen in flags.items() if chosen]
     os.execv("/bin/sh", ["sh", os.fspath(SHARE / "scripts" / "host-setup"), *options])
 

@@ -38,6 +38,7 @@ UNFIT_TYPES = frozenset(
 )  # fmt: skip
 HOST_SETUP = {
     "build": "imagebuilder setup",
+    "rpm": "imagebuilder setup --rpm",
     "serve": "imagebuilder setup --serve",
     "nfs": "imagebuilder setup --serve",
     "boot": "imagebuilder setup --boot",
@@ -45,6 +46,8 @@ HOST_SETUP = {
     "dev": "scripts/host-setup --dev",
     "tests": "scripts/host-setup --tests",
 }
+# Groups that not every host needs, and what needs them.
+ONLY = {"rpm": "bases with `package-manager: rpm`"}
 SERVE_GROUPS = frozenset(("serve", "nfs"))  # checked by `doctor --serve`
 CLONE_GROUPS = frozenset(("clone", "dev", "tests"))  # of no use to an installed program
 NAMESPACES = ("unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--")
@@ -87,6 +90,8 @@ def examine_need(need: Need, path: str, *, required: bool = False) -> HostFindin
     fix = HOST_SETUP[need.group]
     subject = need.package if need.tool.startswith(("/", "module:")) else need.tool
     if not is_present(need.tool, path):
+        if need.group in ONLY:
+            return fine(subject, f"is not installed; only {ONLY[need.group]} need it: {fix}")
         return HostFinding(subject, level, f"is not installed: {need.purpose}", fix)
     if need.least == "-" or not is_present("setpriv", path):  # no program runs without setpriv
         return fine(subject, need.purpose)

@@ -157,19 +157,48 @@ def test_a_second_run_says_one_line_and_does_nothing(checkout: Checkout) -> None
 
 
 def test_each_option_adds_what_it_is_for(checkout: Checkout) -> None:
-    groups = ("serve", "nfs", "boot", "dev", "tests")
+    groups = ("rpm", "serve", "nfs", "boot", "dev", "tests")
     checkout.table("".join(f"{name} x-{name} for-{name} - for {name}\n" for name in groups))
     wanted = {
+        "--rpm": {"rpm"},
         "--serve": {"serve", "nfs"},
         "--boot": {"serve", "boot"},
-        "--dev": {"dev"},
-        "--tests": {"dev", "serve", "boot", "tests"},
+        "--dev": {"rpm", "dev"},
+        "--tests": {"rpm", "dev", "serve", "boot", "tests"},
     }
     for option, names in wanted.items():
         listed = checkout.run("host-setup", "--check", option).stderr.splitlines()[1:]
         assert {line.split()[-1] for line in listed} == names
     both = checkout.run("host-setup", "--check", "--boot", "--dev").stderr.splitlines()[1:]
-    assert {line.split()[-1] for line in both} == {"serve", "boot", "dev"}
+    assert {line.split()[-1] for line in both} == {"rpm", "serve", "boot", "dev"}
+
+
+@pytest.mark.parametrize("candidate", ["1.119", "(none)"])
+def test_keys_of_rocky_linux_come_from_the_distribution_or_not_at_all(
+    checkout: Checkout, tmp_path: Path, candidate: str
+) -> None:
+    script = checkout.root / "scripts/host-setup"
+    place = f"keys={tmp_path}/keys"
+    script.write_text(script.read_text().replace("keys=/usr/share/distribution-gpg-keys", place))
+    checkout.table("")
+    checkout.tool("apt-cache", f"#!/bin/sh\necho '  Candidate: {candidate}'\n")
+    done = checkout.run("host-setup", "--rpm")
+    assert done.status == 0
+    asked = [line for line in checkout.said() if line.startswith("apt-get")]
+    if candidate == "(none)":
+        assert done.stderr.splitlines()[-1] == (
+            "Host: not in this host's apt sources: distribution-gpg-keys; "
+            "docs/rocky.md says what to do"
+        )
+        assert asked == []
+    else:
+        assert asked[-1].endswith("-- distribution-gpg-keys")
+    (tmp_path / "keys").mkdir()
+    before = checkout.said()
+    assert checkout.run("host-setup", "--rpm").stderr == "Host: nothing is missing\n"
+    assert checkout.said() == before
+    assert checkout.run("host-setup", "--build").status == 0
+    assert checkout.said() == before
 
 
 def test_engines_are_asked_for_apart(checkout: Checkout) -> None:

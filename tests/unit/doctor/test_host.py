@@ -58,7 +58,7 @@ def on_path(bin_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_table_is_complete_and_names_every_group() -> None:
     needs = load_needs()
     assert {need.group for need in needs} == {
-        "clone", "build", "serve", "nfs", "dev", "boot", "tests",
+        "clone", "build", "rpm", "serve", "nfs", "dev", "boot", "tests",
     }  # fmt: skip
     assert all(need.purpose and need.package for need in needs)
     assert len({(need.group, need.tool) for need in needs}) == len(needs)
@@ -105,6 +105,16 @@ def test_a_missing_tool_says_what_mends_it(need: Need, level: Severity, mend: st
     finding = examine_need(need, "/nonexistent")
     assert (finding.level, finding.fix) == (level, mend)
     assert finding.what == "is not installed: frobnicates"
+
+
+def test_what_only_some_bases_need_may_be_missing() -> None:
+    finding = examine_need(replace(NEED, group="rpm"), "/nonexistent")
+    assert (finding.level, finding.what, finding.fix) == (
+        Severity.OK,
+        "is not installed; only bases with `package-manager: rpm` need it: "
+        "imagebuilder setup --rpm",
+        "",
+    )
 
 
 def test_an_engine_is_needed_only_by_bases_that_name_it(on_path: str) -> None:
