@@ -3,24 +3,20 @@
 
 from __future__ import annotations
 
-import bz2
-import lzma
 import posixpath
 import re
 import tempfile
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import BinaryIO, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import solv
-import zstandard
 
 from imagebuilder.errors import WorkError
 from imagebuilder.families.rpm.repository import ARCHITECTURES, Index
-from imagebuilder.limited import Stream
+from imagebuilder.families.rpm.stored import FAULTS, unpacked
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.recipe.types import Source
 
@@ -31,19 +27,6 @@ USUAL_PRIORITY = 500
 NOARCH = "noarch"
 USUAL_PINS = (("*",), USUAL_PRIORITY, "")
 SAFE = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_+.:~^-]*")
-# What an index may unpack to: the file lists of a whole distribution have 0.6 GiB.
-MOST_UNPACKED = 4 << 30
-PIECE = 4096
-# A dictionary of xz(1) that is larger is a bomb: -9 takes 64 MiB.
-MOST_DICTIONARY = 256 << 20
-GZIP = 31  # zlib's wbits
-BROKEN = (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, zstandard.ZstdError)
-START: Mapping[bytes, Callable[[], Stream]] = {
-    b"\x1f\x8b": lambda: zlib.decompressobj(GZIP),
-    b"\xfd7zXZ": lambda: lzma.LZMADecompressor(memlimit=MOST_DICTIONARY),
-    b"BZh": bz2.BZ2Decompressor,
-    b"\x28\xb5\x2f\xfd": lambda: zstandard.ZstdDecompressor().decompressobj(),
-}
 
 
 @dataclass
@@ -103,12 +86,14 @@ def read_candidates(indexes: Sequence[Index], architecture: str) -> Candidates:
 
 
 def add_index(repo: solv.Repo, index: Index, path: Path, language: str) -> None:
-    """Read an index into libsolv, which does not know all compressions and no limits."""
+    """Read an index into libsolv, which does not know every compression."""
     flags = solv.Repo.REPO_EXTEND_SOLVABLES if language else 0
     with tempfile.NamedTemporaryFile(suffix=".xml") as plain:
         try:
-            unpack(path, cast("BinaryIO", plain))
-        except BROKEN as error:
+            for piece in unpacked(path):
+                plain.write(piece)
+            plain.flush()
+        except FAULTS as error:
             raise broken(index, path, str(error)) from error
         stream = solv.xfopen(plain.name)
         if not repo.add_rpmmd(stream, language or None, flags):
@@ -122,32 +107,6 @@ def broken(index: Index, path: Path, why: str) -> WorkError:
         where=f"source {index.repository.source.id}",
         hint="the repository is broken: use another mirror, or ask its owner",
     )
-
-
-def unpack(path: Path, target: BinaryIO) -> None:
-    """Write what `path` has, decompressed, to `target`.  Raises one of BROKEN."""
-    size = 0
-    with path.open("rb") as raw:
-        start = next((START[magic] for magic in START if raw.peek(8).startswith(magic)), None)
-        for piece in unpacked(raw, start) if start else iter(lambda: raw.read(PIECE), b""):
-            size += len(piece)
-            if size > MOST_UNPACKED:
-                raise ValueError(f"it unpacks to more than {MOST_UNPACKED >> 30} GiB")
-            target.write(piece)
-    target.flush()
-
-
-def unpacked(raw: BinaryIO, start: Callable[[], Stream]) -> Iterator[bytes]:
-    """The content of compressed streams, one behind the other."""
-    stream = start()
-    piece = b""
-    while piece := piece or raw.read(PIECE):
-        if stream.eof:
-            stream = start()
-        yield stream.decompress(piece)
-        piece = stream.unused_data if stream.eof else b""
-    if not stream.eof:
-        raise EOFError("it is truncated")
 
 
 def prefer(

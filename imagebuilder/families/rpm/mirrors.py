@@ -80,9 +80,7 @@ def folder_of(source: Source, suite: str, component: str, architecture: str) -> 
     if suite.endswith("/"):
         path = suite.removeprefix("./").strip("/")
     else:
-        layout = LAYOUTS.get(source.mirror, LAYOUT)
-        machine = ARCHITECTURES.get(architecture, architecture)
-        path = layout.format(suite=suite, component=component, architecture=machine)
+        path = place_of(source.mirror, suite, component, ARCHITECTURES[architecture])
     if path and not is_inside(path):
         raise InputError(
             f"{path!r} is not a folder below an archive",
@@ -90,6 +88,16 @@ def folder_of(source: Source, suite: str, component: str, architecture: str) -> 
             hint="name suites and components without `..` and whitespace",
         )
     return path
+
+
+def place_of(mirror: str, suite: str, component: str, machine: str) -> str:
+    layout = LAYOUTS.get(mirror, LAYOUT)
+    return layout.format(suite=suite, component=component, architecture=machine)
+
+
+def index_path(mirror: str, suite: str, component: str) -> str:
+    """The path of repomd.xml in the archive of a mirror, of the usual processor."""
+    return f"{place_of(mirror, suite, component, 'x86_64')}/repodata/repomd.xml"
 
 
 def is_inside(path: str) -> bool:
