@@ -132,6 +132,13 @@ def test_what_is_cut_off_is_no_package(hello: Path, tmp_path: Path, size: int) -
     assert caught.value.faults[0].where == str(path)
 
 
+def test_what_does_not_begin_like_a_package_is_none(hello: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.rpm"
+    path.write_bytes(b"x" + hello.read_bytes()[1:])
+    with pytest.raises(WorkError, match="it does not start like one"):
+        read_package_header(path)
+
+
 def test_a_missing_file_is_no_package(tmp_path: Path) -> None:
     with pytest.raises(WorkError, match="not a readable package"):
         read_package_header(tmp_path / "x.rpm")
