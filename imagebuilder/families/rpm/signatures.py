@@ -24,9 +24,9 @@ from imagebuilder.process import Completed, run
 from imagebuilder.recipe.types import Source
 from imagebuilder.untrusted import fit
 
-# What an rpm that uses Sequoia may accept (rpm-sequoia, "Configuration").  The certificates of Enterprise Linux 9
-# bind their own user IDs by SHA-1, which is safe: it takes a second preimage to forge that.
-# Signatures of packages by SHA-1 are refused below, whoever reads them.
+# What an rpm that uses Sequoia may accept (rpm-sequoia, "Configuration").  The certificates of
+# Enterprise Linux 9 bind their own user IDs by SHA-1, which is safe: it takes a second preimage to
+# forge that.  Signatures of packages by SHA-1 are refused below, whoever reads them.
 POLICY = '[hash_algorithms]\nsha1.second_preimage_resistance = "always"\n'
 # A signature and a digest must be there and right: `all` of RPM's levels (macros.in of rpm).
 LEVEL = ("_pkgverify_level all", "_pkgverify_flags 0x0")
@@ -101,27 +101,33 @@ def make_keyring(source: Source, top: Path) -> Iterator[RpmKeyring]:
 def check_signed(
     files: Sequence[tuple[Path, LockedPackage]], sources: Mapping[str, Source], top: Path
 ) -> None:
-    """Raise WorkError unless each file is signed by its source, and is the locked package.
+    """Raise WorkError for faults of signatures; otherwise as signature_faults()."""
+    if faults := signature_faults(files, sources, top):
+        raise WorkError.of(faults.values())
+
+
+def signature_faults(
+    files: Sequence[tuple[Path, LockedPackage]], sources: Mapping[str, Source], top: Path
+) -> dict[Path, Fault]:
+    """Files that are not signed by their source, or are not the locked package, and why.
 
     `sources` are those of the recipe by id; keyrings are made below `top`.  An index that nobody
     signs may call an old package new: so the name and version in the signed header count.
     Signatures by keys that have expired since are valid, as for every other package manager: old
-    packages keep theirs.  Raises as make_keyring().
+    packages keep theirs.  Raises as make_keyring(), and WorkError for what is no package.
     """
-    faults: list[Fault] = []
+    faults: dict[Path, Fault] = {}
     for name in dict.fromkeys(package.source for _, package in files):
         of_source = [(path, package) for path, package in files if package.source == name]
         with make_keyring(sources[name], top) as keyring:
             problems = find_problems(keyring, [path for path, _ in of_source])
         for path, package in of_source:
-            problem = problems.get(path)
-            if problem:
+            if problem := problems.get(path):
                 what = f"{package.nevra} is not a package of its source: {problem}"
-                faults.append(Fault(f"source {name}", what, distrusted(sources[name])))
-            else:
-                faults.extend(misnamed(path, package))
-    if faults:
-        raise WorkError.of(faults)
+                faults[path] = Fault(f"source {name}", what, distrusted(sources[name]))
+            elif fault := misnamed(path, package):
+                faults[path] = fault
+    return faults
 
 
 def find_problems(keyring: RpmKeyring, paths: Sequence[Path]) -> dict[Path, str]:
@@ -186,19 +192,19 @@ def verdicts_of(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield match[1], match[2]
 
 
-def misnamed(path: Path, package: LockedPackage) -> Iterator[Fault]:
-    """A fault if the header of a file names another package than the lock."""
+def misnamed(path: Path, package: LockedPackage) -> Fault | None:
+    """The fault of a file whose header names another package than the lock."""
+    where = f"source {package.source}"
     header = read_package_header(path)
     try:
         found = (header.name, header.evr, header.architecture)
     except ValueError as error:
-        yield Fault(f"source {package.source}", f"{package.nevra} has a damaged header: {error}")
-        return
-    if found != (package.name, package.version.removeprefix("0:"), package.architecture):
-        shown = fit(f"{found[0]}={found[1]}:{found[2]}")
-        yield Fault(
-            f"source {package.source}",
-            f"the file of {package.nevra} is the package {shown}",
-            "the index of the repository is wrong, or somebody offers an old package as a new one: "
-            "use another mirror, and lock again",
-        )
+        return Fault(where, f"{package.nevra} has a damaged header: {error}")
+    if found == (package.name, package.version.removeprefix("0:"), package.architecture):
+        return None
+    return Fault(
+        where,
+        f"the file of {package.nevra} is the package {fit(f'{found[0]}={found[1]}:{found[2]}')}",
+        "the index of the repository is wrong, or somebody offers an old package as a new one: "
+        "use another mirror, and lock again",
+    )
