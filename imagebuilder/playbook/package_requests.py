@@ -114,7 +114,7 @@ def facts_of(base: Base, host: str, lock: Lock) -> dict[str, Json]:
     machine = MACHINES[base.architecture]
     known: dict[str, Json] = {
         "distribution": base.distribution.capitalize(),
-        "distribution_release": base.suite,
+        **({"distribution_release": base.suite} if base.suite.isalpha() else {}),
         **setup.facts,
         "system": "Linux",
         "architecture": machine,

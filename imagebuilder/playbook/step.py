@@ -89,7 +89,10 @@ IN_PROJECT = (
     "-p roles NAME, ansible-galaxy collection install -p collections NAME"
 )
 SKIP = "skip the task: when: imagebuilder_profile is not defined"
-NO_PACKAGE = re.compile(r"No package matching|Unable to locate package|has no installation cand")
+NO_PACKAGE = re.compile(
+    r"No package matching|Unable to locate package|has no installation cand|"
+    r"No match for argument|Failed to install some of the specified packages"
+)
 
 
 @dataclass(frozen=True)

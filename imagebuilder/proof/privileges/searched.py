@@ -22,7 +22,9 @@ from imagebuilder.root import Root
 
 # Settings of the kernel that name a program, which it starts as root (core(5), sysctl of Linux).
 HELPERS = ("kernel.core_pattern", "kernel.modprobe", "kernel.poweroff_cmd", "kernel.hotplug")
-CRON, SPOOL = ("/etc/crontab", "/etc/cron.d/*"), "/var/spool/cron/crontabs/root"
+CRON = ("/etc/crontab", "/etc/cron.d/*")
+# Root's own table, of Debian's cron and of cronie.
+SPOOLS = ("/var/spool/cron/crontabs/root", "/var/spool/cron/root")
 TIMES = 5  # words of a line before the user (crontab(5)), one if it begins with @
 PROGRAM = re.compile(r"(?<![\w./-])/[\w.+/-]+")
 SECURE_PATH = re.compile(r"Defaults\S*\s.*?\bsecure_path\s*\+?=\s*\"?(?P<value>[^\"\s]+)")
@@ -49,7 +51,7 @@ def find_programs(subject: Subject) -> frozenset[str]:
         texts += [v for k, a, _, v in rule.parts if (k, a) == ("IMPORT", "program")]
     texts += [line for _, line in config_lines(subject) if line.startswith(("install ", "remove "))]
     texts += [line.text for line in lines_of(root, CRON) if is_roots(line.text)]
-    texts += [line.text for line in lines_of(root, (SPOOL,))]
+    texts += [line.text for line in lines_of(root, SPOOLS)]
     named = {path for text in texts for path in PROGRAM.findall(text)}
     return frozenset(path for path in named if root.is_file(path))
 

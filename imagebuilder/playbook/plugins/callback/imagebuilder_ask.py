@@ -32,18 +32,21 @@ LOCAL = frozenset((
     "validate_argument_spec",
 ))  # fmt: skip
 FACTS = frozenset(("gather_facts", "setup"))
-PACKAGES = frozenset(("apt", "package"))
+PACKAGES = frozenset(("apt", "dnf", "dnf5", "yum", "package"))
 INCLUDES = frozenset(("include_tasks", "include_role", "import_tasks", "import_role"))
 COMMANDS = frozenset(("command", "shell", "raw"))
-# What modules need in the root besides Python.
+# What modules need in the root besides Python; `package` is the module that is named as the
+# package manager.
 NEEDS: Mapping[str, tuple[str, ...]] = {
     "apt": ("python3-apt",),
-    "package": ("python3-apt",),
+    "dnf": ("python3-dnf",),
+    "yum": ("python3-dnf",),
+    "dnf5": ("python3-libdnf5",),
     "apt_repository": ("python3-apt",),
     "deb822_repository": ("python3-debian",),
 }
-BY_COMMAND = re.compile(r"\bapt(?:-get)?\s[^;&|\n]*?\binstall\b([^;&|\n]*)")
-NAME = re.compile(r"[a-z0-9][a-z0-9.+-]+")
+BY_COMMAND = re.compile(r"\b(?:apt(?:-get)?|dnf|yum)\s[^;&|\n]*?\binstall\b([^;&|\n]*)")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]+")
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]
@@ -81,7 +84,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         kind, arguments = kind_of(task), dict(task.args)
         if kind in FACTS:
             return {"changed": False, "ansible_facts": dict(self.facts)}
-        for package in (*packages_of(kind, arguments), *NEEDS.get(kind, ())):
+        module = str(self.facts.get("ansible_pkg_mgr", "")) if kind == "package" else kind
+        for package in (*packages_of(kind, arguments), *NEEDS.get(module, ())):
             self.tell("package", task, package=package)
         if kind in PACKAGES:
             if arguments.get("deb"):
@@ -148,7 +152,7 @@ def packages_of(kind: str, arguments: Mapping[str, Any]) -> Iterator[str]:
     for entry in [named] if isinstance(named, str) else named:
         for name in str(entry).split(","):
             bare = re.split(r"[=<>:/\s]", name.strip())[0]
-            if bare and "*" not in bare:
+            if bare and "*" not in bare and not bare.startswith("@"):  # a group of packages
                 yield bare
 
 

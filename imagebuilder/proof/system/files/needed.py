@@ -6,6 +6,7 @@ operators in a site's files that look right, and mean something else.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import stat
 from dataclasses import dataclass
@@ -23,7 +24,12 @@ from imagebuilder.proof.system.files.mounts import prove_mounts
 from imagebuilder.root import Root
 from imagebuilder.ui import format_size
 
-PAM, BUNDLE = "/etc/pam.d", "/etc/ssl/certs/ca-certificates.crt"
+PAM = "/etc/pam.d"
+# What update-ca-certificates(8) of Debian makes, and update-ca-trust(8) of Enterprise Linux.
+BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+)
 LOCALTIME = "/etc/localtime"
 MODULES = ("/usr/lib/*/security", "/usr/lib/security", "/usr/lib64/security")
 # Harmful settings, with their effect.
@@ -89,7 +95,7 @@ def prove_files(subject: Subject) -> Findings:
     yield from prove_mounts(subject)
     yield from prove_log_in(root)
     yield from prove_modes(subject)
-    if root.lies(BUNDLE) or "ca-certificates" in subject.packages:
+    if "ca-certificates" in subject.packages or any(map(root.lies, BUNDLES)):
         yield from prove_certificates(root)
     yield from prove_authorities(subject)
     if root.lies(LOCALTIME) and not root.is_file(LOCALTIME):
@@ -136,12 +142,17 @@ def passes_over(control: str) -> bool:
 
 
 def prove_certificates(root: Root) -> Findings:
-    text = root.text(BUNDLE)
-    if "BEGIN CERTIFICATE" not in text:
-        why = "is empty" if root.is_file(BUNDLE) else "is missing"
-        what = f"{BUNDLE} {why}: no certificate of a server can be verified"
-        hint = "run update-ca-certificates after adding the last certificate"
-        yield fault(what, Evidence(BUNDLE), hint=hint)
+    trusts = root.lies(posixpath.dirname(BUNDLES[1]))
+    bundle, program = (
+        (BUNDLES[1], "update-ca-trust extract")
+        if trusts
+        else (BUNDLES[0], "update-ca-certificates")
+    )
+    if "BEGIN CERTIFICATE" not in root.text(bundle):
+        why = "is empty" if root.is_file(bundle) else "is missing"
+        what = f"{bundle} {why}: no certificate of a server can be verified"
+        hint = f"run {program} after adding the last certificate"
+        yield fault(what, Evidence(bundle), hint=hint)
 
 
 def prove_packages(subject: Subject) -> Findings:

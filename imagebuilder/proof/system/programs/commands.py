@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Findings, warning
-from imagebuilder.proof.privileges.searched import CRON, SPOOL
+from imagebuilder.proof.privileges.searched import CRON, SPOOLS
 from imagebuilder.proof.privileges.sudo import lines_of
 from imagebuilder.proof.reading import scripts
 from imagebuilder.proof.reading.commands import options_of
@@ -179,7 +179,7 @@ def prove_upgrades(subject: Subject) -> Findings:
         for key, words in unit.started():
             where = said_in(subject.root, unit, key)
             yield from prove_upgrade(subject, unit.name, words, where)
-    for line in lines_of(subject.root, (*CRON, SPOOL)):
+    for line in lines_of(subject.root, (*CRON, *SPOOLS)):
         fields = line.text.split(maxsplit=MOST_FIELDS)[:MOST_FIELDS]
         if any(subject.family.is_upgrade(fields[place:]) for place in range(len(fields))):
             where = Evidence(line.path, said=f"line {line.number}")

@@ -172,7 +172,7 @@ DRY_RUNS = (
     DryRun("netplan", "netplan", "{program} get", ("/etc/netplan/*.yaml",),
            (r"{path}:{line}:\d+: {what}",), refuses=False),
     DryRun("chronyd", "chronyd", "{program} -Q -t 1",
-           ("/etc/chrony/chrony.conf", "/etc/chrony/conf.d/*.conf"),
+           ("/etc/chrony/chrony.conf", "/etc/chrony.conf", "/etc/chrony/conf.d/*.conf"),
            (r"Fatal error : {what} at line {line} in file {path}",)),
     DryRun("dnsmasq", "dnsmasq", "{program} --test -7 /etc/dnsmasq.d",
            ("/etc/dnsmasq.conf", "/etc/dnsmasq.d/*"),
