@@ -11,8 +11,8 @@ from imagebuilder.recipe import rules
 from imagebuilder.recipe.model_words import Fingerprint, Model, Name, RootPath
 
 STREAMS = (
-    "Modules of DNF that are enabled, NAME:STREAM, such as `nvidia-driver:open-dkms`; others have "
-    "their default stream, or are not available. Only of RPMs."
+    "Modules of packages that are enabled, NAME:STREAM, such as `nvidia-driver:open-dkms`; others "
+    "have their default stream, or are not available. Only on Rocky Linux."
 )
 
 
@@ -51,7 +51,7 @@ class ArchiveModel(Model):
         description="Time stamp on a snapshot mirror; the mirror's address has `{snapshot}` in it.",
     )
     expired_release: ExpiredReleaseModel | None = Field(
-        default=None, description="Accept an expired Release file, and why; not of RPMs."
+        default=None, description="Accept an expired Release file, and why; not on Rocky Linux."
     )
 
 

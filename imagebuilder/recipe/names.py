@@ -14,7 +14,7 @@ from imagebuilder.recipe.model_words import Entry
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import KeyPath, load_document
 from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown
-from imagebuilder.recipe.rules import PACKAGE, RPM_PACKAGE, Rule
+from imagebuilder.recipe.rules import PACKAGE, ANY_PACKAGE, Rule
 from imagebuilder.settings import Settings
 
 KEY = "package-names"
@@ -59,7 +59,7 @@ def load_names(part: Part, scope: Scope, settings: Settings) -> PackageNames:
                 what = f"the overlay has no package {quote(rendered)}"
                 scope.fault(path, what, suggest(rendered, packages, closest=True))
             applies = of in (base["distribution"], base["suite"])
-            found = render_names(path, others, scope, PACKAGE if applies else RPM_PACKAGE)
+            found = render_names(path, others, scope, PACKAGE if applies else ANY_PACKAGE)
             if applies:
                 names[rendered] = found
     return PackageNames(names)

@@ -130,7 +130,7 @@ def check_excludes(file: BaseFile, manager: PackageManager, scope: Scope) -> Non
 def with_components(base: Base, overlays: Sequence[Overlay]) -> Base:
     """The base with the components that overlays add.
 
-    An archive of Debian may lack one.  Of RPMs each component is a repository, which the archives
+    An archive of Debian may lack one.  With streams each component is a repository, which archives
     of another mirror do not have: EPEL has no CRB.
     """
     added = tuple(dict.fromkeys(c for overlay in overlays for c in overlay.components))
@@ -227,8 +227,8 @@ def render_streams(
     if scope.manager and not has_streams and model.modules:
         what = f"repositories of {scope.manager.name} have no modules"
         scope.fault((*path, "modules"), what, "remove the key")
-    if has_streams and model.expired_release:
-        what = "repositories of RPMs do not expire"
+    if scope.manager and has_streams and model.expired_release:
+        what = f"repositories of {scope.manager.name} do not expire"
         scope.fault((*path, "expired-release"), what, "remove the key")
     streams: dict[str, str] = {}
     for index, written in enumerate(model.modules):

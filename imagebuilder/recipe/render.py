@@ -22,7 +22,7 @@ from imagebuilder.phrases import quote, suggest
 from imagebuilder.process import run
 from imagebuilder.recipe.model_words import Entry, Model
 from imagebuilder.recipe.positions import Document, KeyPath, Origin
-from imagebuilder.recipe.rules import PACKAGE, RPM_PACKAGE, Rule
+from imagebuilder.recipe.rules import PACKAGE, ANY_PACKAGE, Rule
 from imagebuilder.recipe.template import (
     MARKUP,
     MAX_MEMORY,
@@ -184,7 +184,7 @@ class Scope:
     def text(self, path: KeyPath, template: str, rule: Rule | None = None) -> str | None:
         """The rendered text at `path`; None if it is invalid or breaks `rule`."""
         if rule is PACKAGE and self.manager and self.manager.capitals:
-            rule = RPM_PACKAGE
+            rule = ANY_PACKAGE
         try:
             text = self.renderer.text(template)
         except TemplateProblem as problem:

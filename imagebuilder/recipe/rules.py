@@ -58,12 +58,12 @@ PACKAGE = rule(
     f"{PACKAGE_NAME.what}, and =VERSION to pin it",
 )
 # Of distributions whose names have capitals: NetworkManager, mod_ssl, R.
-RPM_PACKAGE = rule(
+ANY_PACKAGE = rule(
     r"[A-Za-z0-9]([A-Za-z0-9._+-]*[A-Za-z0-9._+])?(=[A-Za-z0-9][A-Za-z0-9._+:~^-]*)?",
     'the name of a package: use letters, digits, ".", "_", "+" and "-", and =VERSION to pin it',
 )
 PIN = rule(r"[A-Za-z0-9][A-Za-z0-9._+:~^*-]*", "the version of a package")
-# What DNF enables of its modules; modulemd's names have no other characters.
+# A module of packages, of which one stream at a time can be enabled (Enterprise Linux).
 STREAM = rule(
     r"[A-Za-z0-9][A-Za-z0-9._+-]*:[A-Za-z0-9][A-Za-z0-9._+-]*",
     "a module and its stream, such as nvidia-driver:open-dkms",

@@ -138,7 +138,7 @@ def test_repositories_of_rpms_do_not_expire(project: Project) -> None:
     file = project.root / "recipes/bases/rocky-9.yaml"
     consent = "    expired-release: {accept-days: 3, because: it stands still}\n"
     file.write_text(file.read_text().replace("    modules: []\n", consent))
-    assert "archives[0].expired-release: repositories of RPMs do not expire" in project.faults()
+    assert "archives[0].expired-release: repositories of rpm do not expire" in project.faults()
 
 
 def test_a_suite_is_text(project: Project) -> None:
