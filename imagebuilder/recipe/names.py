@@ -14,7 +14,7 @@ from imagebuilder.recipe.model_words import Entry
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import KeyPath, load_document
 from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown
-from imagebuilder.recipe.rules import PACKAGE, ANY_PACKAGE, Rule
+from imagebuilder.recipe.rules import ANY_PACKAGE, PACKAGE, Rule
 from imagebuilder.settings import Settings
 
 KEY = "package-names"

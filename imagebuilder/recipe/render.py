@@ -22,7 +22,7 @@ from imagebuilder.phrases import quote, suggest
 from imagebuilder.process import run
 from imagebuilder.recipe.model_words import Entry, Model
 from imagebuilder.recipe.positions import Document, KeyPath, Origin
-from imagebuilder.recipe.rules import PACKAGE, ANY_PACKAGE, Rule
+from imagebuilder.recipe.rules import ANY_PACKAGE, PACKAGE, Rule
 from imagebuilder.recipe.template import (
     MARKUP,
     MAX_MEMORY,

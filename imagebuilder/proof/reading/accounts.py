@@ -18,7 +18,7 @@ from imagebuilder.root import Root
 PASSWD, SHADOW, GROUP = "/etc/passwd", "/etc/shadow", "/etc/group"
 # Where the ids are in a line.
 IDS = {PASSWD: (2, 3), GROUP: (2,)}
-# The last two are shells of accounts that Enterprise Linux has, and do nothing for others than root.
+# The last two are shells of accounts of Enterprise Linux, and do nothing for others than root.
 NO_SHELLS = ("nologin", "false", "sync", "true", "halt", "shutdown")
 EXTRA = "SupplementaryGroups"
 NOBODY = -1
