@@ -22,9 +22,15 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.digest import digest_of_bytes
+from imagebuilder.image.types import read_image
 from imagebuilder.lock.file import load_lock
 from imagebuilder.process import Completed, Word, run
+from imagebuilder.recipe.load import load_recipe
+from imagebuilder.resolve import requests_of
+from imagebuilder.settings import load_settings
+from imagebuilder.store.repository import Store
 from scripts.benchmark.compare import Stored, differing_parts
+from tests.boot.verdict import passed_report
 from tests.fixtures.aptrepo import (
     WITHOUT_PROXY,
     ArchiveServer,
@@ -41,9 +47,11 @@ from tests.fixtures.rpm_archive import (
     make_rpm_archive,
     place_of,
 )
+from tests.fixtures.rpm_debian import change_into_el9, debian_packages
 from tests.fixtures.rpm_repository import DATE, Rpm, armoured, sign_index, sign_rpms
 from tests.fixtures.rpm_root import KERNEL, make_tiny, rpm, tiny_packages
 from tests.integration.test_reproducible import stored, tell
+from tests.sampling import ALL
 from tests.unit.proof.trees import Content, make_tree
 from tests.workshop import Workshop
 
@@ -483,3 +491,69 @@ def test_a_scriptlet_that_fails(
     done = rpms("build", "failing", "--locked", check=False)
     assert done.status == status, done.stderr
     assert said in done.stderr
+
+
+ROCKISH = """\
+description: A node whose packages are RPMs
+base: rocky-9
+overlays: [netboot, ssh, compute-node]
+"""
+TAKEN = """\
+description: The root that is taken apart
+base: debian-bookworm
+overlays: [netboot, ssh, compute-node, with-rpm]
+"""
+INSTALLER: Mapping[str, Content] = {
+    "/overlays/with-rpm/overlay.yaml": "description: Installs RPMs\npackages: [rpm]\n",
+    "/overlays/with-rpm/README.md": "Installs RPMs.\n",
+    "/recipes/taken.yaml": TAKEN,
+    "/recipes/rockish.yaml": ROCKISH,
+}
+
+
+def make_rockish(workshop: Workshop, top: Path, key: SigningKey) -> Workshop:
+    """A copy of the project with a recipe on the base `rocky-9` as it is shipped, for whose sources
+    a root of Debian 12 is taken apart.
+    """
+    shop = workshop.with_project(top / "project")
+    make_tree(shop.project, INSTALLER)
+    store = Store(shop.state / "store")
+    image = read_image(
+        store, store.image(json.loads(shop("build", "taken", "--json").stdout)["image"])
+    )
+    (layer,) = (one for one in image.layers if one.title == "packages with-rpm")
+    commit = store.find_layer(layer.digest)
+    assert commit
+    store.checkout(commit, top / "root", links=False)
+    owners = change_into_el9(top / "root")
+    requests = requests_of(load_recipe("rockish", load_settings(shop.env())))
+    names = [name for request in requests for name in request.packages]
+    packages = debian_packages(top / "root", owners, names)
+    make_rpm_archive(top / "root", packages, top / "archive", key)
+    (top / "keyring").write_bytes(armoured(key))
+    own = f"{{keyring: '{top}/keyring', because: a root of Debian, in RPMs}}"
+    site = top / "site.yaml"
+    site.write_text(
+        f"mirrors: {{rocky: 'file:{top}/archive', epel: 'file:{top}/archive'}}\n"
+        f"keyrings: {{rocky: {own}, epel: {own}}}\n{workshop.site.read_text()}"
+    )
+    return replace(shop, site=site)
+
+
+if ALL:  # minutes where KVM does not work
+
+    def test_a_node_boots_from_it(workshop: Workshop, tmp_path: Path) -> None:
+        """A root of Debian 12 as RPMs on the shipped base: built, checked, proved, booted."""
+        with keyring() as home:
+            shop = make_rockish(workshop, tmp_path, make_key(home, "Archive"))
+        shop("lock", "rockish")
+        built = json.loads(shop("build", "rockish", "--json").stdout)["image"]
+        checked = shop("check", built, check=False)
+        assert checked.status == 0, checked.stdout + checked.stderr
+        assert json.loads(shop("prove", built, "--json", check=False).stdout)["ok"]
+        tree = tmp_path / "tree"
+        shop("publish", built, IMAGEBUILDER_TREE=os.fspath(tree))
+        report = passed_report(shop, "rockish", "-k", "netboot", tree=tree)
+        (trial,) = report["trials"]
+        reached = [stage["stage"] for stage in trial["machines"][0]["stages"]]
+        assert reached[-2:] == ["ssh", "checks"]
