@@ -158,6 +158,13 @@ def version_of(solvable: Solvable) -> str:
     return cast("str", solvable.evr).removeprefix("0:")
 
 
+def provided_by(solvable: Solvable) -> list[str]:
+    """The names of what a package provides, without their versions."""
+    return [
+        str(each).partition(" ")[0] for each in solvable.lookup_deparray(solv.SOLVABLE_PROVIDES)
+    ]
+
+
 def is_version(solvable: Solvable, wanted: str) -> bool:
     """Whether a package has a version: with or without its epoch and its release; `*` is a glob."""
     whole = version_of(solvable)

@@ -20,7 +20,7 @@ from imagebuilder.families.rpm.modulemd import (
     Requires,
     read_modules,
 )
-from imagebuilder.families.rpm.repository import Index, Repository
+from imagebuilder.families.rpm.repository import Index
 from imagebuilder.phrases import suggest
 from imagebuilder.recipe.types import Source
 
@@ -43,7 +43,6 @@ class ModuleFilter:
         name: str,
         version: str,
         architecture: str,
-        repository: Repository | None = None,
         provides: Collection[str] = (),
     ) -> bool:
         """Whether a package may be chosen.
@@ -51,7 +50,6 @@ class ModuleFilter:
         `version` is [EPOCH:]VERSION-RELEASE; `provides` are the names that the package provides.
         Modules of one repository hide packages of all of them.
         """
-        del repository
         if not self.hidden and not self.names:
             return True
         whole = version if ":" in version else f"0:{version}"

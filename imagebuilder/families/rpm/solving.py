@@ -11,6 +11,7 @@ from imagebuilder.families.rpm.candidates import (
     Candidates,
     Solvable,
     prefer,
+    provided_by,
     read_candidates,
     version_of,
 )
@@ -72,39 +73,31 @@ def check_requests(requests: Sequence[Request]) -> None:
             )
 
 
-def visibility(indexes: Sequence[Index]) -> Callable[[Candidates, Solvable], bool]:
+def visibility(indexes: Sequence[Index]) -> Callable[[Solvable], bool]:
     """Whether a package is visible as far as modules decide."""
     modules = module_filter(indexes)
 
-    def is_visible(candidates: Candidates, solvable: Solvable) -> bool:
-        return modules.is_visible(
-            solvable.name,
-            version_of(solvable),
-            solvable.arch,
-            candidates.index_of(solvable).repository,
-        )
+    def is_visible(solvable: Solvable) -> bool:
+        provides = provided_by(solvable) if modules.names else ()
+        return modules.is_visible(solvable.name, version_of(solvable), solvable.arch, provides)
 
     return is_visible
 
 
 def solve_keeping(
     candidates: Candidates,
-    is_visible: Callable[[Candidates, Solvable], bool],
+    is_visible: Callable[[Solvable], bool],
     requests: Sequence[Request],
     kept: Collection[LockedPackage],
     progress: Tell,
 ) -> tuple[Layer, ...]:
     """Solve with the versions of `kept` if possible, else with the newest."""
-
-    def shown(locked: Collection[LockedPackage]) -> list[Solvable]:
-        return prefer(candidates, lambda each: is_visible(candidates, each), locked)
-
     if kept:
         try:
-            return solve(candidates, shown(kept), requests)
+            return solve(candidates, prefer(candidates, is_visible, kept), requests)
         except InputError:
             progress("note: cannot keep all versions of the lock; using the newest of each")
-    return solve(candidates, shown(()), requests)
+    return solve(candidates, prefer(candidates, is_visible, ()), requests)
 
 
 def suites_of(recipe: Recipe, archives: Archives, names: Collection[str]) -> Suites:
