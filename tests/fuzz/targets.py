@@ -47,7 +47,7 @@ from imagebuilder.serve.interface import parse_links
 from imagebuilder.store.records import find_record, record_file
 from imagebuilder.tree import ReleaseName, Tree
 from tests.fleet_world import mac_of, name_of
-from tests.fuzz import fleet, seeds
+from tests.fuzz import fleet, rpm, seeds
 from tests.unit.nodes_world import node_tree
 from tests.unit.recipe.conftest import HERE, Project, make_project
 
@@ -351,6 +351,9 @@ TARGETS: dict[str, Target] = {
     "leases": Target((seeds.LEASES,), begin_leases),
     "apt-release": Target((seeds.RELEASE,), begin_apt_release),
     "apt-sources": Target((seeds.SOURCES,), begin_apt_sources),
+    "rpm-repomd": Target((rpm.REPOMD,), rpm.begin_repomd),
+    "rpm-modules": Target((rpm.MODULES,), rpm.begin_modules),
+    "rpm-verified": Target((rpm.VERIFIED,), rpm.begin_verified),
     "links": Target(
         as_json(seeds.LINKS),
         lambda _: lambda content: use_text(content, lambda text: parse_links(text, "eth1")),

@@ -28,6 +28,8 @@ REASONS = {
     "EXPKEYSIG": "its key has expired",
     "REVKEYSIG": "its key was revoked",
 }
+# What is said of a further signature by a key that is not pinned, such as a vendor's next one.
+ANOTHERS = frozenset(("ERRSIG", "NO_PUBKEY"))
 CERTIFICATE = 6  # the tag of a public key's packet (RFC 9580, "Packet Types")
 CRC_START, CRC_POLYNOMIAL = 0xB704CE, 0x1864CFB  # RFC 4880, 6.1
 LINE = 64
@@ -59,11 +61,11 @@ def signature_problem(content: Path, signature: Path, keyring: Path) -> str:
         check=False,
     )  # fmt: skip
     good = {match[1] for match in GOOD.finditer(done.stdout)}
-    bad = BAD.search(done.stdout)
-    if done.status == 0 and good == {"GOODSIG", "VALIDSIG"} and not bad:
+    bad = {match[1]: match[2] for match in BAD.finditer(done.stdout)}
+    if good == {"GOODSIG", "VALIDSIG"} and not bad.keys() - ANOTHERS:
         return ""
-    if bad:
-        return f"{REASONS[bad[1]]} ({bad[2]})"
+    for reason, key in bad.items():
+        return f"{REASONS[reason]} ({key})"
     return "it is damaged, or made in a way that is no longer safe"
 
 

@@ -94,7 +94,8 @@ class RepomdReader:
 
     def read(self, content: bytes) -> list[RawRecord]:
         """Raises ExpatError, and ValueError for what is not a repomd.xml."""
-        parser = ParserCreate(namespace_separator=" ")
+        # Whatever it claims to be in: expat would ask Python for any codec.
+        parser = ParserCreate("UTF-8", " ")
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self.refuse
         parser.StartElementHandler = self.start

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from imagebuilder.lock.patience import Patience, SlowError, paced
 
 NAME = "repodata/repomd.xml"
 SIGNATURE = f"{NAME}.asc"
+# Folders of the cache, with a file for each repository.
+SIGNED, LAST = "signed", "repomds"
 ENOUGH = 2  # attempts: a mirror may be updated between the file and its signature
 
 
@@ -53,15 +56,33 @@ def read_repomds(
     with scratch(home, "repomd-") as folder:
         requests = make_requests(repositories, folder)
         unsigned = fetch_signed(requests, folder, patience)
-        check_unsigned(requests, unsigned, home / "signed", progress)
-        return tuple(
-            parse_repomd(
-                read_plain(each.repomd, MOST),
-                each.repository,
-                signed=each.signature not in unsigned,
-            )
-            for each in requests
-        )
+        check_unsigned(requests, unsigned, home / SIGNED, progress)
+        found = []
+        for each in requests:
+            content = read_plain(each.repomd, MOST)
+            signed = each.signature not in unsigned
+            found.append(parse_repomd(content, each.repository, signed=signed))
+            keep(home / LAST, each.marker, content)
+        return tuple(found)
+
+
+def keep(folder: Path, name: str, content: bytes) -> None:
+    folder.mkdir(exist_ok=True)
+    place_file(folder / name, content, 0o600)
+    os.utime(folder / name)
+
+
+def last_repomds(repositories: Sequence[Repository], home: Path) -> tuple[Repomd, ...] | None:
+    """What read_repomds() returned last for each repository; None if one was never read."""
+    with scratch(home, "repomd-") as folder:
+        requests = make_requests(repositories, folder)
+    paths = {each.repository: home / LAST / each.marker for each in requests}
+    if not all(path.exists() for path in paths.values()):
+        return None
+    return tuple(
+        parse_repomd(read_plain(path, MOST), each, signed=(home / SIGNED / path.name).exists())
+        for each, path in paths.items()
+    )
 
 
 def make_requests(repositories: Sequence[Repository], folder: Path) -> list[Requested]:

@@ -20,6 +20,7 @@ from imagebuilder.errors import FullError, HostError, ImagebuilderError, InputEr
 from imagebuilder.families.rpm import indexes, repomd
 from imagebuilder.families.rpm.indexes import (
     check_against_lock,
+    last_indexes,
     load_indexes,
     locked_sources,
     read_sources,
@@ -29,7 +30,7 @@ from imagebuilder.families.rpm.repository import Index, Repository
 from imagebuilder.lock.patience import Patience
 from imagebuilder.lock.types import Lock
 from imagebuilder.recipe.types import Source
-from tests.fixtures.aptrepo import Plant, SigningKey
+from tests.fixtures.aptrepo import Plant, SigningKey, gpg
 from tests.fixtures.full import file_size_limit
 from tests.fixtures.rpm_repository import DATE, sign_index
 from tests.unit.families.rpm.conftest import RpmSite
@@ -169,6 +170,40 @@ def test_another_key_is_not_trusted(site: RpmSite) -> None:
     with pytest.raises(WorkError, match="source tools: the signature") as caught:
         load(site)
     assert site.keys[1].fingerprint in caught.value.faults[0].hint
+
+
+def sign_twice(site: RpmSite, *keys: SigningKey) -> None:
+    """Two signatures of repomd.xml of AppStream in one file, as when a key is replaced."""
+    repomd = site.folder / REPOMD
+    words = [word for key in keys for word in ("--local-user", key.fingerprint)]
+    gpg(keys[0].home, *words, "--armor", "--detach-sign", "--output", f"{repomd}.asc", repomd)
+
+
+def test_one_of_two_signatures_may_be_of_a_key_that_comes(site: RpmSite) -> None:
+    sign_twice(site, site.keys[0], site.keys[2])
+    assert load(site)[1].signed
+    sign_twice(site, site.keys[1], site.keys[2])
+    with pytest.raises(WorkError, match="it was made with another key"):
+        load(site)
+    sign_twice(site, site.keys[0], site.keys[2])
+    path = site.folder / REPOMD
+    path.write_text(f"{path.read_text()}\n")
+    with pytest.raises(WorkError, match="it was not made of this file"):
+        load(site)
+
+
+def test_the_last_indexes_need_no_mirror(site: RpmSite) -> None:
+    repositories = site.repositories()
+    first = last_indexes(repositories, site.cache, site.notes.append)  # never loaded before
+    assert first == load(site)
+    site.again("AppStream", DATE + DAY, MODULES)
+    site.server.asked.clear()
+    assert last_indexes(repositories, site.cache, site.notes.append) == first
+    assert site.server.asked == []
+    first[0].primary.unlink()
+    changed = last_indexes(repositories, site.cache, site.notes.append)
+    assert changed[1].date == DATE + DAY
+    assert changed[0].primary.exists()
 
 
 def test_a_changed_file_is_not_trusted(site: RpmSite) -> None:
@@ -395,6 +430,11 @@ def test_a_hostile_repomd_is_refused(site: RpmSite, old: str, new: str, what: st
     assert text != GOOD
     with pytest.raises(WorkError, match=re.escape(what)):
         parse_repomd(text.encode(), site.repositories()[0], signed=True)
+
+
+def test_a_repomd_is_utf_8_whatever_it_claims(site: RpmSite) -> None:
+    text = f'<?xml version="1.0" encoding="UTF-88"?>{GOOD}'
+    assert parse_repomd(text.encode(), site.repositories()[0], signed=True).records
 
 
 def test_a_huge_repomd_is_refused(site: RpmSite) -> None:
