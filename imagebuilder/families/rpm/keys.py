@@ -16,7 +16,10 @@ from imagebuilder.recipe.types import Source
 
 # The package with the keyrings of distributions, by its name in every distribution.
 KEYRING_PACKAGE = "distribution-gpg-keys"
-GOOD = re.compile(r"^\[GNUPG:\] (GOODSIG|VALIDSIG) ", re.MULTILINE)
+GOOD = re.compile(r"^\[GNUPG:\] GOODSIG ", re.MULTILINE)
+# Fingerprint, date, time, expiry, version, reserved, key algorithm, hash algorithm (doc/DETAILS).
+VALID = re.compile(r"^\[GNUPG:\] VALIDSIG \w+ \S+ \S+ \S+ \S+ \S+ \S+ (\d+) ", re.MULTILINE)
+UNSAFE = {"1": "MD5", "2": "SHA-1", "3": "RIPEMD-160"}  # RFC 9580, "Hash Algorithms"
 BAD = re.compile(
     r"^\[GNUPG:\] (BADSIG|ERRSIG|EXPSIG|EXPKEYSIG|REVKEYSIG|NO_PUBKEY) (\w+)", re.MULTILINE
 )
@@ -52,18 +55,17 @@ def load_certificates(source: Source) -> bytes:
 def signature_problem(content: Path, signature: Path, keyring: Path) -> str:
     """What is wrong with the detached signature of a file; "" if a key of `keyring` made it.
 
-    `keyring` has binary certificates.  A signature by SHA-1 counts as invalid.  Raises HostError if
-    gpgv is not installed.
+    `keyring` has binary certificates.  A signature by SHA-1 is invalid, but one by a certificate
+    that binds its user IDs by SHA-1 is not, as those of Enterprise Linux 9 do: `--weak-digest` of
+    gpgv(1) would refuse both.  Raises HostError if gpgv is not installed.
     """
-    done = run(
-        ["gpgv", "--status-fd", "1", "--weak-digest", "SHA1", "--keyring", keyring.absolute(),
-         "--", signature, content],
-        check=False,
-    )  # fmt: skip
-    good = {match[1] for match in GOOD.finditer(done.stdout)}
+    command = ["gpgv", "--status-fd", "1", "--keyring", keyring.absolute(), "--"]
+    done = run([*command, signature, content], check=False)
+    hashes = {match[1] for match in VALID.finditer(done.stdout)}
     bad = {match[1]: match[2] for match in BAD.finditer(done.stdout)}
-    if good == {"GOODSIG", "VALIDSIG"} and not bad.keys() - ANOTHERS:
-        return ""
+    if GOOD.search(done.stdout) and hashes and not bad.keys() - ANOTHERS:
+        weak = [UNSAFE[number] for number in hashes if number in UNSAFE]
+        return f"it was made by means of {weak[0]}, which can be forged" if weak else ""
     for reason, key in bad.items():
         return f"{REASONS[reason]} ({key})"
     return "it is damaged, or made in a way that is no longer safe"

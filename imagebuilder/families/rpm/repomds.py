@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from imagebuilder.digest import digest_of, digest_of_bytes
 from imagebuilder.errors import WorkError
+from imagebuilder.families.freshness import day_of
 from imagebuilder.families.protocol import Tell
 from imagebuilder.families.rpm.curl import Transfer, TransferFault, fetch_files
 from imagebuilder.families.rpm.faults import place_of, slow_error, untrusted, update_error
@@ -61,9 +63,26 @@ def read_repomds(
         for each in requests:
             content = read_plain(each.repomd, MOST)
             signed = each.signature not in unsigned
-            found.append(parse_repomd(content, each.repository, signed=signed))
+            repomd = parse_repomd(content, each.repository, signed=signed)
+            tell_older(repomd, home / LAST / each.marker, progress)
             keep(home / LAST, each.marker, content)
+            found.append(repomd)
         return tuple(found)
+
+
+def tell_older(repomd: Repomd, last: Path, progress: Tell) -> None:
+    """Report a repository that is older than when it was read last.
+
+    The lock has one date for all components of a suite, so it notices if the oldest becomes older.
+    """
+    name = repomd.repository.name
+    with contextlib.suppress(FileNotFoundError, WorkError):
+        before = parse_repomd(read_plain(last, MOST), repomd.repository, signed=repomd.signed)
+        if repomd.date < before.date:
+            progress(
+                f"note: {name} is of {day_of(repomd.date)}, but it was of {day_of(before.date)} "
+                "when it was read last: the mirror lags behind, or somebody replays an old state"
+            )
 
 
 def keep(folder: Path, name: str, content: bytes) -> None:

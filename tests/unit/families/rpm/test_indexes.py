@@ -27,12 +27,13 @@ from imagebuilder.families.rpm.indexes import (
 )
 from imagebuilder.families.rpm.repomd import parse_repomd
 from imagebuilder.families.rpm.repository import Index, Repository
+from imagebuilder.families.rpm.signatures import check_signed
 from imagebuilder.lock.patience import Patience
-from imagebuilder.lock.types import Lock
+from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.recipe.types import Source
 from tests.fixtures.aptrepo import Plant, SigningKey, gpg
 from tests.fixtures.full import file_size_limit
-from tests.fixtures.rpm_repository import DATE, sign_index
+from tests.fixtures.rpm_repository import DATE, Rpm, make_rpm, sign_index
 from tests.unit.families.rpm.conftest import RpmSite
 
 SOON = Patience(rate=10_000, seconds=1.0)
@@ -190,6 +191,29 @@ def test_one_of_two_signatures_may_be_of_a_key_that_comes(site: RpmSite) -> None
     path.write_text(f"{path.read_text()}\n")
     with pytest.raises(WorkError, match="it was not made of this file"):
         load(site)
+
+
+def test_a_key_that_binds_itself_by_sha1_signs_by_sha256(site: RpmSite, tmp_path: Path) -> None:
+    home = site.keys[0].home  # the keys of Enterprise Linux 9 are like this one
+    weak = ("--allow-weak-digest-algos", "--cert-digest-algo", "SHA1")
+    gpg(home, *weak, "--quick-generate-key", "El <el@example.org>", "rsa2048", "sign", "never")
+    shown = gpg(home, "--with-colons", "--list-keys", "el@example.org")
+    fingerprint = next(line for line in shown.splitlines() if line.startswith("fpr:")).split(":")[9]
+    key = SigningKey(home, fingerprint, tmp_path / "el.gpg")
+    gpg(home, "--output", key.certificate, "--export", fingerprint)
+    assert "digest algo 2" in gpg(home, "--list-packets", key.certificate)
+    source = replace(site.vendor, key=key.certificate, fingerprints=(fingerprint,))
+    sign_index(site.place(""), key)
+    assert load(site, source)[0].signed
+    path = tmp_path / "hello.rpm"
+    make_rpm(Rpm("hello"), path, key)
+    locked = LockedPackage("hello", "1.0-1.el9", "noarch", "0" * 64, 1, "hello.rpm", source.id)
+    check_signed([(path, locked)], {source.id: source}, tmp_path)
+    repomd = site.place("") / "repodata/repomd.xml"
+    words = ("--allow-weak-digest-algos", "--digest-algo", "SHA1", "--armor", "--detach-sign")
+    gpg(home, "--local-user", fingerprint, *words, "--output", f"{repomd}.asc", repomd)
+    with pytest.raises(WorkError, match="by means of SHA-1, which can be forged"):
+        load(site, source)
 
 
 def test_the_last_indexes_need_no_mirror(site: RpmSite) -> None:
@@ -376,6 +400,16 @@ def test_an_older_state_is_refused(site: RpmSite) -> None:
         replace(each, repository=replace(each.repository, source=elsewhere)) for each in older
     )
     check_against_lock(moved[:2], lock, allow_older=False)
+
+
+def test_a_component_that_becomes_older_is_mentioned(site: RpmSite) -> None:
+    site.again("AppStream", DATE + 3 * DAY)
+    load(site)
+    assert not [note for note in site.notes if "read last" in note]
+    site.again("AppStream", DATE + DAY)
+    load(site)
+    (note,) = (note for note in site.notes if "read last" in note)
+    assert note.startswith("note: rocky-9-AppStream is of 2025-06-16, but it was of 2025-06-18")
 
 
 def test_old_archives_and_replaced_addresses_are_mentioned(site: RpmSite) -> None:
