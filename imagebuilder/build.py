@@ -317,16 +317,17 @@ def run_step(site: Site, planned: PlannedStep, workspace: StepWorkspace) -> tupl
     step = planned.step
     workspace.tree.mkdir()
     workspace.tree.chmod(0o755)  # it becomes / of the root, whatever our umask is
+    notes: list[str] = []
+    told = replace(workspace, on_line=site.ui.detail, on_note=notes.append)
     with located(step.title):
         if counted := step.counted:
             with site.ui.bar(counted.total, step.title, counted.unit) as bar:
-                step.apply(replace(workspace, on_line=counting(counted, bar, site.ui)))
+                step.apply(replace(told, on_line=counting(counted, bar, site.ui)))
         else:
-            notes: list[str] = []
             with site.ui.step(step.title):
-                step.apply(replace(workspace, on_line=site.ui.detail, on_note=notes.append))
-            for note in notes:
-                site.ui.note(f"    {note}")
+                step.apply(told)
+        for note in notes:
+            site.ui.note(f"    {note}")
     below = [workspace.work / name for name in workspace.lower]
     with located(step.title):
         changes = settle(workspace.tree, below)
