@@ -543,7 +543,7 @@ def make_rockish(workshop: Workshop, top: Path, key: SigningKey) -> Workshop:
     packages = debian_packages(top / "root", owners, names)
     make_rpm_archive(top / "root", packages, top / "archive", key)
     (top / "keyring").write_bytes(armoured(key))
-    own = f"{{keyring: '{top}/keyring', because: a root of Debian, in RPMs}}"
+    own = f"{{keyring: '{top}/keyring', because: a root of Debian in RPMs}}"
     site = top / "site.yaml"
     site.write_text(
         f"mirrors: {{rocky: 'file:{top}/archive', epel: 'file:{top}/archive'}}\n"
