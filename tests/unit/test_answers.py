@@ -15,7 +15,6 @@ import pytest
 from imagebuilder.answers import answered, find_headers, pieces_of, within
 from imagebuilder.doctor import inputs
 from imagebuilder.doctor.finding import Severity
-from imagebuilder.families.apt.family import APT
 from imagebuilder.lock import continued, wheels
 from imagebuilder.lock.patience import Pace, Patience, SlowError, paced
 from imagebuilder.lock.wheels import Item
@@ -80,7 +79,7 @@ def test_the_size_of_a_wheel_is_not_waited_for(first: bytes, drop: bytes) -> Non
 @pytest.mark.parametrize(("first", "drop"), HEADERS)
 def test_a_mirror_that_drips_is_a_finding(first: bytes, drop: bytes) -> None:
     with dripping(first, drop) as url, quick():
-        probe = inputs.run_probe(APT, "debian", "trixie", url)
+        probe = inputs.run_probe("dists/trixie/InRelease", "debian", "trixie", url)
     assert probe.level is Severity.PROBLEM
     assert "did not answer within" in probe.what
 

@@ -42,6 +42,9 @@ NAMES_FAMILIES = {
     "imagebuilder/doctor/serve.py": "the same",
     "imagebuilder/serve/nfs.py": "the same",
     "imagebuilder/live/seed.py": "what runs in a live system, which no family makes",
+    "imagebuilder/cli/host.py": "the option that installs what a family needs of a builder",
+    "imagebuilder/doctor/host.py": "the same",
+    "imagebuilder/process.py": "the same",
     "imagebuilder/proof/reading/scripts.py": "names of files that any package manager sets aside",
 }
 # Words that say nothing in the field, as parts of the names of modules, classes and functions.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from imagebuilder.errors import HostError, WorkError
-from imagebuilder.process import run
+from imagebuilder.process import Word, run
 from imagebuilder.recipe.keys import load_key
 from imagebuilder.recipe.types import Source
 
@@ -59,7 +59,7 @@ def signature_problem(content: Path, signature: Path, keyring: Path) -> str:
     that binds its user IDs by SHA-1 is not, as those of Enterprise Linux 9 do: `--weak-digest` of
     gpgv(1) would refuse both.  Raises HostError if gpgv is not installed.
     """
-    command = ["gpgv", "--status-fd", "1", "--keyring", keyring.absolute(), "--"]
+    command: list[Word] = ["gpgv", "--status-fd", "1", "--keyring", keyring.absolute(), "--"]
     done = run([*command, signature, content], check=False)
     hashes = {match[1] for match in VALID.finditer(done.stdout)}
     bad = {match[1]: match[2] for match in BAD.finditer(done.stdout)}
