@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Add packages with the root's own rpm(8), which chooses nothing: it gets exactly these files."""
+"""Add packages to a root from outside, with the host's rpm(8).
+
+rpm chooses nothing: it gets exactly these files.  It is the host's because that of Enterprise Linux
+9 writes the time of day into its database, and 4.18 and newer take SOURCE_DATE_EPOCH.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,28 @@ from pathlib import Path
 
 from imagebuilder.errors import InputError
 from imagebuilder.families.protocol import Packages
-from imagebuilder.families.unpacked import link_or_copy
+from imagebuilder.families.unpacked import link_or_copy, remove_traces
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.phrases import list_first
-from imagebuilder.process import Word, check_tools
+from imagebuilder.process import check_tools
 from imagebuilder.root import Root
-from imagebuilder.sandbox.sandbox import INSIDE, Bind
 from imagebuilder.workspace import Workspace
 
-FILES = INSIDE / "rpms"
+DATABASE = "/var/lib/rpm"
+# The folders of which rpm gets no say: file systems of the sandbox are mounted there.
+MOUNTED = "/proc:/dev:/sys"
+# What rpm of Enterprise Linux 9 has and other builds of it do not.
+MACROS = (
+    f"_dbpath {DATABASE}", "_transaction_color 3", "_prefer_color 2", f"_netsharedpath {MOUNTED}",
+)  # fmt: skip
+SCRIPT = """\
+root=$1; shift
+mkdir -p -m 0555 "$root/proc" "$root/sys"
+mkdir -p -m 0755 "$root/dev"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+exec rpm --root "$root" "$@"
+"""
 # rpm's line for a package that it installs: its name, version, release and architecture.
 SET_UP = re.compile(r"(\S+)-[^-\s]+-[^-\s]+\.(?:noarch|x86_64|aarch64)$")
 # A scriptlet after the installation that fails is a warning for rpm.
@@ -35,12 +52,19 @@ MOST_NAMED = 3
 
 
 def run_install(added: Packages, workspace: Workspace) -> None:
+    """Install exactly `added` into the stacked root.  Raises WorkError."""
     folder = workspace.work / f"{workspace.upper}.rpms"
     names = serve_rpms(added, workspace, folder)
-    files = [FILES / name for name in names]
-    words: list[Word] = ["rpm", *OPTIONS, *excludes(added.path_excludes), *files]
     failed: list[str] = []
-    watching(workspace, failed).run(words, binds=[Bind(folder, FILES)], env=NO_INITRD)
+    watching(workspace, failed).run_engine(
+        [
+            "sh", "-ec", SCRIPT, "sh", workspace.merged,
+            *(f"--define={macro}" for macro in MACROS), *OPTIONS,
+            *excludes(added.path_excludes), *(folder / name for name in names),
+        ],
+        env={"RPM_FORCE_DEBIAN": "1", **NO_INITRD},
+    )  # fmt: skip
+    remove_traces(workspace.tree, ())
     finish(workspace, failed)
 
 
