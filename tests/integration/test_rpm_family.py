@@ -481,7 +481,7 @@ def test_a_stream_that_no_module_has_is_said(rpms: RpmShop) -> None:
     with rpms.changed(rpms.base, base.replace("kernel: kernel", f"{line}kernel: kernel")):
         done = rpms("lock", "modular", check=False)
     assert done.status == 2
-    assert "salute:3" in done.stderr
+    assert 'its module salute has no stream "3"' in done.stderr
     assert "1" in done.stderr.partition("salute:3")[2]
 
 

@@ -21,7 +21,7 @@ from imagebuilder.families.rpm.modulemd import (
     read_modules,
 )
 from imagebuilder.families.rpm.repository import Index
-from imagebuilder.phrases import suggest
+from imagebuilder.phrases import quote, suggest
 from imagebuilder.recipe.types import Source
 
 PLATFORM = "platform"  # the distribution, as if it were a module
@@ -252,5 +252,7 @@ def unknown_fault(source: Source, name: str, stream: str, modules: ModuleSet) ->
     if name not in names:
         return Fault(where, f"it has no module {name}", suggest(name, names))
     streams = sorted(each for found, each in here if found == name)
-    what = f"its module {name} has no stream {stream!r}" if stream else f"{name} names no stream"
+    what = (
+        f"its module {name} has no stream {quote(stream)}" if stream else f"{name} names no stream"
+    )
     return Fault(where, what, f"use one of {', '.join(f'{name}:{each}' for each in streams)}")

@@ -249,7 +249,7 @@ def test_builds_of_another_context_are_not_active(folder: Path) -> None:
         (("ngix:1.22",), "source rocky: it has no module ngix", 'did you mean "nginx"?'),
         (
             ("nginx:2",),
-            "its module nginx has no stream '2'",
+            'its module nginx has no stream "2"',
             "use one of nginx:1.22, nginx:1.24",
         ),
         (("nginx",), "nginx names no stream", "use one of nginx:1.22"),
