@@ -190,7 +190,8 @@ def needed_by(recipe: Recipe) -> Iterator[Needed]:
     if not any(overlay.builds for overlay in recipe.overlays):
         hint = "choose another base, or set `kernel:` in the recipe to a newer one"
         yield Needed("kernel", "Linux", recipe.base.kernel, hint)
-    yield Needed("driver", "NVIDIA's driver", "libcuda1", "choose a newer driver or another base")
+    for package in ("libcuda1", "nvidia-driver-cuda-libs"):
+        yield Needed("driver", "NVIDIA's driver", package, "choose a newer driver or another base")
     hint = "choose a base with a newer one, or set intel_source: ppa"
     yield Needed("level-zero", "Intel's compute runtime", "libze-intel-gpu1", hint)
     engines = (engine for each in recipe.overlays for engine in each.expectations.engines)

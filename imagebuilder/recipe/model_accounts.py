@@ -27,6 +27,7 @@ class UserModel(Model):
     )
     system: bool = Field(default=False, description="A system account.")
     comment: Annotated[str, rules.GECOS] = Field(default="", description="GECOS field. Template.")
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 
 class GroupModel(Model):

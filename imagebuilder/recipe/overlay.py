@@ -205,9 +205,8 @@ def find_named(part: Part, scope: Scope, files: Sequence[TreeFile]) -> Iterator[
     enable: KeyPath = ("units", "enable")
     for unit, origin in scope.located(enable, part.file.units.enable, UNIT).items():
         yield named_at(NameKind.UNIT, unit, origin)
-    for index, user in enumerate(part.file.users):
-        path = ("users", index, "groups")
-        for group, origin in scope.located(path, user.groups, ACCOUNT).items():
+    for path, user in scope.counted("users", part.file.users):
+        for group, origin in scope.located((*path, "groups"), user.groups, ACCOUNT).items():
             yield named_at(NameKind.GROUP, group, origin)
     for file in files:
         rule: KeyPath = ("files", file.target)

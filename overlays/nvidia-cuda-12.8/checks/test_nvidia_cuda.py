@@ -9,12 +9,13 @@ import pytest
 from testinfra.host import Host
 
 MODULES = ("nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm")
+FOLDERS = "/usr/lib /usr/lib64"
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1")
 
 
 def driver_version(host: Host) -> str:
     """The version of the driver: that of its library."""
-    found = host.check_output("find /usr/lib -name 'libcuda.so.[0-9]*.*'").splitlines()
+    found = host.check_output(f"find {FOLDERS} -name 'libcuda.so.[0-9]*.*'").splitlines()
     versions = {path.rpartition(".so.")[2] for path in found}
     assert len(versions) == 1, found
     return versions.pop()
@@ -51,7 +52,7 @@ def test_gsp_firmware_is_of_this_driver(host: Host) -> None:
 @pytest.mark.static
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_libraries_are_complete(host: Host, library: str) -> None:
-    path = host.check_output(f"find /usr/lib -name {library} -print -quit")
+    path = host.check_output(f"find {FOLDERS} -name {library} -print -quit")
     assert path
     assert "not found" not in host.check_output(f"ldd {path}")
 
@@ -61,7 +62,8 @@ def test_nothing_that_builds_modules_is_in_the_image(host: Host) -> None:
     assert not host.package("dkms").is_installed
     for path in ("/var/lib/dkms", "/usr/sbin/dkms"):
         assert not host.file(path).exists, path
-    assert host.run("ls -d /usr/src/linux-headers-*").rc != 0
+    for headers in ("/usr/src/linux-headers-*", "/usr/src/kernels/*"):
+        assert host.run(f"ls -d {headers}").rc != 0, headers
 
 
 @pytest.mark.static
