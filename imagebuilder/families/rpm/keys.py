@@ -59,8 +59,8 @@ def signature_problem(content: Path, signature: Path, keyring: Path) -> str:
     that binds its user IDs by SHA-1 is not, as those of Enterprise Linux 9 do: `--weak-digest` of
     gpgv(1) would refuse both.  Raises HostError if gpgv is not installed.
     """
-    command: list[Word] = ["gpgv", "--status-fd", "1", "--keyring", keyring.absolute(), "--"]
-    done = run([*command, signature, content], check=False)
+    options = ("--status-fd", "1", "--keyring", keyring.absolute())
+    done = run(["gpgv", *options, "--", signature, content], check=False)
     hashes = {match[1] for match in VALID.finditer(done.stdout)}
     bad = {match[1]: match[2] for match in BAD.finditer(done.stdout)}
     if GOOD.search(done.stdout) and hashes and not bad.keys() - ANOTHERS:
