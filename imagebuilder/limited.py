@@ -11,10 +11,10 @@ import mmap
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import zstandard
 
@@ -93,14 +93,14 @@ class Stream(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def unpack_pieces(content: IO[bytes], start: Callable[[], Stream]) -> Iterator[bytes]:
+def unpack(content: bytes, start: Callable[[], Stream]) -> bytes:
     """What all streams of a file unpack to, one behind the other, with zeros between them.
 
-    A piece may have 200 MB, and be empty.  Raises UnpackError, and what `start` and the
-    decompressor raise.
+    Raises UnpackError, and what `start` and the decompressor raise.
     """
+    pieces, unpacked = BytesIO(content), bytearray()
     stream, piece, count = start(), b"", 1
-    while piece := piece or content.read(PIECE):
+    while piece := piece or pieces.read(PIECE):
         if stream.eof:
             piece = piece.lstrip(b"\0")
             if not piece:
@@ -108,42 +108,23 @@ def unpack_pieces(content: IO[bytes], start: Callable[[], Stream]) -> Iterator[b
             stream, count = start(), count + 1
             if count > MOST_STREAMS:
                 raise UnpackError(f"it consists of more than {MOST_STREAMS} streams")
-        yield stream.decompress(piece)
+        take(unpacked, stream.decompress(piece))
         piece = stream.unused_data
     if not stream.eof:
         raise UnpackError("the file is truncated")
-
-
-def unpack(content: bytes, start: Callable[[], Stream]) -> bytes:
-    """The same of a file in memory, as a whole; UnpackError also if it is too large."""
-    unpacked = bytearray()
-    for piece in unpack_pieces(BytesIO(content), start):
-        take(unpacked, piece)
     return bytes(unpacked)
-
-
-def start_xz() -> Stream:
-    return lzma.LZMADecompressor(memlimit=MOST_DICTIONARY)
-
-
-def start_gz() -> Stream:
-    return zlib.decompressobj(GZIP)
-
-
-def start_zst() -> Stream:
-    return zstandard.ZstdDecompressor().decompressobj()
 
 
 def unpack_xz(content: bytes) -> bytes:
     """Raises LZMAError, UnpackError."""
-    return unpack(content, start_xz)
+    return unpack(content, lambda: lzma.LZMADecompressor(memlimit=MOST_DICTIONARY))
 
 
 def unpack_gz(content: bytes) -> bytes:
     """Raises zlib.error, UnpackError."""
-    return unpack(content, start_gz)
+    return unpack(content, lambda: zlib.decompressobj(GZIP))
 
 
 def unpack_zst(content: bytes) -> bytes:
     """Raises ZstdError, UnpackError."""
-    return unpack(content, start_zst)
+    return unpack(content, lambda: zstandard.ZstdDecompressor().decompressobj())

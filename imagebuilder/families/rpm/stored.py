@@ -3,35 +3,19 @@
 
 from __future__ import annotations
 
-import bz2
 import hashlib
-import zlib
-from collections.abc import Callable, Iterator
-from lzma import LZMAError
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO, cast
 
-from zstandard import ZstdError
-
+from imagebuilder.families.compressed import BROKEN, unpack
 from imagebuilder.families.rpm.repomd import IndexRecord
 from imagebuilder.files import plain_file
-from imagebuilder.limited import (
-    Stream,
-    UnpackError,
-    start_gz,
-    start_xz,
-    start_zst,
-    unpack_pieces,
-)
 
-STARTS: dict[str, Callable[[], Stream]] = {
-    ".gz": start_gz,
-    ".xz": start_xz,
-    ".zst": start_zst,
-    ".bz2": bz2.BZ2Decompressor,
-}
-PIECE = 1 << 20
-FAULTS = (OSError, EOFError, UnpackError, LZMAError, zlib.error, ZstdError)
+# How files are compressed, by their endings.
+KINDS = {".gz": "gzip", ".xz": "xz", ".zst": "zstd", ".bz2": "bzip2"}
+PIECE = 1 << 18
+FAULTS = BROKEN
 
 
 def is_stored(path: Path, record: IndexRecord) -> bool:
@@ -54,7 +38,7 @@ def index_problem(path: Path, record: IndexRecord) -> str:
     if not is_stored(path, record):
         return f"its {record.stored[0]} is not {record.stored[1]}"
     if record.opened is None:
-        return "" if path.suffix not in STARTS else "repomd.xml has no hash of its content"
+        return "" if path.suffix not in KINDS else "repomd.xml has no hash of its content"
     name, expected = record.opened
     found, size = hashlib.new(name), 0
     try:
@@ -71,10 +55,6 @@ def index_problem(path: Path, record: IndexRecord) -> str:
 def unpacked(path: Path) -> Iterator[bytes]:
     """The content of an index in pieces, unpacked.  Raises FAULTS."""
     with plain_file(path, follow=False) as stream:
-        start = STARTS.get(path.suffix)
-        yield from unpack_pieces(stream, start) if start else pieces_of(stream)
-
-
-def pieces_of(stream: IO[bytes]) -> Iterator[bytes]:
-    while piece := stream.read(PIECE):
-        yield piece
+        content = unpack(KINDS.get(path.suffix, ""), cast(BinaryIO, stream))
+        while piece := content.read(PIECE):
+            yield piece
