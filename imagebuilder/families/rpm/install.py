@@ -28,6 +28,12 @@ MOUNTED = "/proc:/dev:/sys"
 MACROS = (
     f"_dbpath {DATABASE}", "_transaction_color 3", "_prefer_color 2", f"_netsharedpath {MOUNTED}",
 )  # fmt: skip
+# A package of modules alone may be built for a kernel that the root does not have.
+DEPMOD = """\
+for release; do
+    [ ! -d "/usr/lib/modules/$release/kernel" ] || depmod "$release"
+done
+"""
 SCRIPT = """\
 root=$1; shift
 mkdir -p -m 0555 "$root/proc" "$root/sys"
@@ -84,7 +90,7 @@ def finish(workspace: Workspace, failed: Sequence[str]) -> None:
     """What kernel-install(8) would have done, and a note on scriptlets that failed."""
     modules = Root(workspace.tree).names("/usr/lib/modules")
     if modules:
-        workspace.run(["sh", "-ec", 'for release; do depmod "$release"; done', "sh", *modules])
+        workspace.run(["sh", "-ec", DEPMOD, "sh", *modules])
     if failed and workspace.on_note:
         workspace.on_note(f"failed: {list_first(failed, MOST_NAMED)}; rpm goes on without them")
 
