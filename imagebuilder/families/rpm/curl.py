@@ -154,7 +154,8 @@ def render_transfer(number: int, transfer: Transfer) -> str:
         options["max-filesize"] = f"{transfer.size}"
     if transfer.resume and transfer.path.exists():
         options["continue-at"] = "-"
-    flags = "".join(f"{flag}\n" for flag in ("fail", "location", "globoff"))
+    # What has arrived is in the file at once: others measure it, and resume it.
+    flags = "".join(f"{flag}\n" for flag in ("fail", "location", "globoff", "no-buffer"))
     return flags + "".join(f"{name} = {quoted(text)}\n" for name, text in options.items())
 
 

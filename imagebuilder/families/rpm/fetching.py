@@ -16,7 +16,7 @@ from imagebuilder.families.rpm.curl import Transfer, TransferFault, fetch_files
 from imagebuilder.families.rpm.mirrors import archive_uri
 from imagebuilder.families.rpm.signatures import signature_faults
 from imagebuilder.lock.patience import PATIENCE, Pace, Patience, Progress
-from imagebuilder.lock.storage import make_users_folder
+from imagebuilder.lock.storage import make_users_folder, storing
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.process import check_tools
 from imagebuilder.recipe.types import Source
@@ -49,7 +49,8 @@ def fetch_rpms(
     used = dict.fromkeys(package.source for package in packages)
     addresses = {name: archive_uri(named[name], archives.mirrors) for name in used if name in named}
     shown = {name: split_login(uri)[0] for name, uri in addresses.items()}
-    transport = RpmTransport(named, make_users_folder(archives.cache, "rpm"))
+    with storing(archives.cache):
+        transport = RpmTransport(named, make_users_folder(archives.cache, "rpm"))
     downloads = []
     for package in packages:
         path = folder / f"{package.sha256}.rpm"
@@ -86,7 +87,8 @@ class RpmTransport:
 
     def verify(self, downloads: Sequence[Download]) -> None:
         files = [(each.path, each.package) for each in downloads]
-        faults = signature_faults(files, self.sources, self.home)
+        with storing(self.home):
+            faults = signature_faults(files, self.sources, self.home)
         for path in faults:
             path.unlink()
         if faults:

@@ -27,7 +27,7 @@ from imagebuilder.families.rpm.curl import Transfer, fetch_files
 from imagebuilder.families.rpm.faults import changing, slow_error, update_error
 from imagebuilder.families.rpm.mirrors import join
 from imagebuilder.families.rpm.repomd import FILELISTS, MODULES, PRIMARY, IndexRecord, Repomd
-from imagebuilder.families.rpm.repomds import LAST, last_repomds, read_repomds
+from imagebuilder.families.rpm.repomds import LAST, SIGNED, last_repomds, read_repomds
 from imagebuilder.families.rpm.repository import Index, Repository
 from imagebuilder.families.rpm.stored import index_problem, is_stored
 from imagebuilder.files import keep_file
@@ -39,6 +39,9 @@ from imagebuilder.locks import file_lock
 from imagebuilder.recipe.types import Source
 
 NOUN = "index"
+# Folders of the cache, and those whose files are removed when nobody uses them.
+SWEPT = ("indexes", "unfinished", LAST)
+FOLDERS = (*SWEPT, SIGNED)
 # An index that no lock and no look-up has used for so long is that of a repository that changed.
 KEEP_DAYS = 14
 DAY = 86400
@@ -99,6 +102,8 @@ def in_use(cache: Path) -> Iterator[Path]:
     with storing(cache):
         home = make_users_folder(cache, "rpm")
         with file_lock(home / "lock"):
+            for name in FOLDERS:
+                (home / name).mkdir(exist_ok=True)
             yield home
 
 
@@ -111,8 +116,6 @@ def tell(repomds: Sequence[Repomd], progress: Tell) -> None:
 def fetch_missing(repomds: Sequence[Repomd], home: Path, patience: Patience) -> None:
     """Fetch the indexes that are not in the cache, and verify them."""
     kept, unfinished = home / "indexes", home / "unfinished"
-    for folder in (kept, unfinished):
-        folder.mkdir(exist_ok=True)
     wanted: dict[Path, tuple[Repository, IndexRecord]] = {}
     for repomd in repomds:
         for record in repomd.records.values():
@@ -142,6 +145,7 @@ def fetch_indexes(
     transfers = [
         Transfer(join(repository.uri, record.href), path, record.size, resume=True)
         for path, (repository, record) in wanted.items()
+        if not path.exists() or path.stat().st_size < record.size
     ]
     total = sum(record.size for _, record in wanted.values())
     try:
@@ -168,7 +172,7 @@ def fetch_indexes(
 def sweep(home: Path) -> None:
     """Remove what nobody has used for KEEP_DAYS."""
     limit = time.time() - KEEP_DAYS * DAY
-    for folder in ("indexes", "unfinished", LAST):
+    for folder in SWEPT:
         for path in (home / folder).iterdir():
             with contextlib.suppress(FileNotFoundError):
                 if path.lstat().st_mtime < limit:

@@ -86,7 +86,6 @@ def tell_older(repomd: Repomd, last: Path, progress: Tell) -> None:
 
 
 def keep(folder: Path, name: str, content: bytes) -> None:
-    folder.mkdir(exist_ok=True)
     place_file(folder / name, content, 0o600)
     os.utime(folder / name)
 
@@ -174,7 +173,6 @@ def check_unsigned(
     requests: Sequence[Requested], unsigned: frozenset[Path], folder: Path, progress: Tell
 ) -> None:
     """Report repositories that nobody signs.  Raises WorkError for one that was signed before."""
-    folder.mkdir(exist_ok=True)
     for each in requests:
         marker, name = folder / each.marker, each.repository.name
         if each.signature not in unsigned:

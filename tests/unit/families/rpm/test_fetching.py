@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +26,8 @@ from tests.fixtures.aptrepo import Plant
 from tests.fixtures.full import file_size_limit
 from tests.fixtures.rpm_repository import Rpm, make_rpm
 from tests.unit.families.rpm.conftest import APPS, BASE, TOOLS, RpmSite
+
+pytestmark = pytest.mark.slow
 
 SOON = Patience(rate=10_000, seconds=1.5)
 BIG = "9/AppStream/x86_64/os/Packages/nginx-1.26-1.el9.noarch.rpm"
@@ -280,6 +286,43 @@ def test_an_archive_in_a_folder(pool: Pool) -> None:
             architecture="amd64",
             progress=pool.progress,
         )
+
+
+KILLED = """
+import json, sys
+from pathlib import Path
+from imagebuilder.families.protocol import Archives
+from imagebuilder.families.rpm.fetching import fetch_rpms
+from imagebuilder.lock.types import LockedPackage
+from imagebuilder.recipe.types import Source
+from tests.unit.families.rpm.test_fetching import Silent
+package, uri, key, cache, folder = sys.argv[1:]
+source = Source("rocky", ("9",), ("AppStream",), Path(key), mirror="rocky")
+fetch_rpms([LockedPackage(**json.loads(package))], [source],
+           Archives({"rocky": uri}, Path(cache)), Path(folder), print,
+           architecture="amd64", progress=Silent())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_fetch_goes_on_where_it_was(pool: Pool, number: signal.Signals) -> None:
+    site, package = pool.site, big(pool.site)
+    site.server.plant(BIG, Plant.STALLED)
+    words = (site.server.uri, site.keyring, site.cache, pool.unfinished)
+    text = json.dumps(asdict(package))
+    command = [sys.executable, "-c", KILLED, text, *map(str, words)]
+    fetching = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    path, until = pool.unfinished / f"{package.sha256}.rpm", time.monotonic() + 20
+    while not path.exists() or path.stat().st_size < package.size // 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    fetching.send_signal(number)
+    fetching.wait()
+    site.server.mend()
+    site.server.sent.clear()
+    pool.fetch([package])
+    assert pool.kept == ["nginx"]
+    assert site.server.sent[BIG] == package.size - package.size // 2
 
 
 @pytest.mark.parametrize("name", ["libstdc++", "a~b^c", "percent%2Bquoted"])

@@ -36,6 +36,8 @@ from tests.fixtures.full import file_size_limit
 from tests.fixtures.rpm_repository import DATE, Rpm, make_rpm, sign_index
 from tests.unit.families.rpm.conftest import RpmSite
 
+pytestmark = pytest.mark.slow
+
 SOON = Patience(rate=10_000, seconds=1.0)
 REPOMD = "9/AppStream/x86_64/os/repodata/repomd.xml"
 DAY = 86400
@@ -324,6 +326,19 @@ def test_a_partial_index_is_resumed_or_fetched_again(site: RpmSite) -> None:
         assert load(site)[1].primary.read_bytes() == path.read_bytes()
         assert not list(unfinished.iterdir())
         shutil.rmtree(site.cache)
+
+
+def test_a_complete_index_is_not_fetched_again(site: RpmSite) -> None:
+    path = site.folder / site.index_path("AppStream", "primary")
+    unfinished = site.cache / "rpm/unfinished"
+    unfinished.mkdir(parents=True)
+    shutil.copy(path, unfinished)
+    load(site)
+    assert site.index_path("AppStream", "primary") not in site.server.asked
+    shutil.rmtree(site.cache)
+    unfinished.mkdir(parents=True)
+    (unfinished / path.name).write_bytes(b"x" * path.stat().st_size)
+    assert load(site)[1].primary.read_bytes() == path.read_bytes()
 
 
 def test_a_dead_mirror_is_the_hosts_error_without_its_login(site: RpmSite) -> None:

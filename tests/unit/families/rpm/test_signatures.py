@@ -27,6 +27,8 @@ from imagebuilder.recipe.types import Source
 from tests.fixtures.aptrepo import SigningKey, gpg
 from tests.fixtures.rpm_repository import Rpm, armoured, make_rpm
 
+pytestmark = pytest.mark.slow
+
 Keys = tuple[SigningKey, SigningKey, SigningKey]
 HELLO = Rpm("hello", epoch=2, files={"/usr/share/hello": "hello " * 2000})
 
