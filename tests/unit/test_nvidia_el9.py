@@ -10,7 +10,7 @@ import pytest
 
 from imagebuilder.errors import WorkError
 from imagebuilder.process import run
-from tests.unit.proof.trees import Program, make_tree
+from tests.unit.proof.trees import Content, Program, make_tree
 from tests.unit.test_shipped_recipes import CHECKOUT
 
 OVERLAY = CHECKOUT / "overlays/nvidia-cuda-12.8"
@@ -31,7 +31,7 @@ echo module > $made/nvidia-uvm.ko.xz
 
 def build(top: Path, *, added: bool = True, **more: str) -> list[str]:
     """Run the program in a folder that stands for the tree; what it made."""
-    files = {
+    files: dict[str, Content] = {
         f"/usr/src/nvidia-open-{DRIVER}/dkms.conf": "PACKAGE_NAME=nvidia-open\n",
         f"/usr/lib/firmware/nvidia/{DRIVER}/gsp_ga10x.bin": "firmware",
         "/usr/lib/firmware/nvidia/ga100/gsp.bin": "of nouveau, from linux-firmware",
@@ -44,9 +44,8 @@ def build(top: Path, *, added: bool = True, **more: str) -> list[str]:
         (top / f"var/lib/dkms/nvidia-open/{DRIVER}").mkdir(parents=True)
     text = (OVERLAY / "builds/driver-el9").read_text()
     for folder in ("/usr/src/nvidia*", "/var/lib/dkms/$module"):
-        text = text.replace(f" {folder}", f" {top}{folder}").replace(
-            f'"{folder}', f'"{top}{folder}'
-        )
+        for before in (" ", '"'):
+            text = text.replace(f"{before}{folder}", f"{before}{top}{folder}")
     text = text.replace('"/$firmware"', f'"{top}/$firmware"')
     path = f"{top}/programs:{os.environ['PATH']}"
     env = {"KERNEL": KERNEL, "DESTDIR": f"{top}/out", "PATH": path, **more}
@@ -56,7 +55,7 @@ def build(top: Path, *, added: bool = True, **more: str) -> list[str]:
 
 
 @pytest.mark.parametrize("added", [True, False])
-def test_what_requires_a_compiler_is_made(added: bool, tmp_path: Path) -> None:
+def test_what_requires_a_compiler_is_made(*, added: bool, tmp_path: Path) -> None:
     assert build(tmp_path, added=added) == [
         "/usr/bin/nvidia-persistenced",
         "/usr/bin/nvidia-smi",
