@@ -28,7 +28,7 @@ NAMES = (
     "systemctl", "service", "invoke-rc.d", "uname", "hostnamectl", "sysctl", "udevadm", "mount",
     "modprobe", "insmod", "rmmod", "depmod", "reboot", "shutdown", "poweroff", "halt", "telinit",
     "timedatectl", "loginctl", "tuned-adm", "update-initramfs", "dracut", "update-grub",
-    "grub-install", "grub-mkconfig",
+    "grub-install", "grub-mkconfig", "grub2-install", "grub2-mkconfig", "grubby",
 )  # fmt: skip
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 

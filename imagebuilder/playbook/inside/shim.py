@@ -40,7 +40,8 @@ SUFFIXES = (
 )  # fmt: skip
 # The initrd and the kernel's command line are not part of the root.
 OF_BOOT = frozenset((
-    "update-initramfs", "dracut", "update-grub", "grub-install", "grub-mkconfig",
+    "update-initramfs", "dracut", "update-grub", "grub-install", "grub-mkconfig", "grub2-install",
+    "grub2-mkconfig", "grubby",
 ))  # fmt: skip
 ZONES, LOCALTIME = Path("/usr/share/zoneinfo"), Path("/etc/localtime")
 TIMEZONE, LINGER = Path("/etc/timezone"), Path("/var/lib/systemd/linger")

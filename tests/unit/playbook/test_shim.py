@@ -182,7 +182,8 @@ def test_what_is_made_beside_the_root_is_told(
 ) -> None:
     assert call("update-initramfs", "-u") == 0
     assert call("update-grub") == 0
-    assert skipped() == ["update-initramfs -u", "update-grub"]
+    assert call("grubby", "--update-kernel=ALL") == 0
+    assert skipped() == ["update-initramfs -u", "update-grub", "grubby --update-kernel=ALL"]
     assert call("systemctl", "is-system-running") == 0
     assert call("lsmod") == 0
     assert capsys.readouterr().out.splitlines() == [
