@@ -39,6 +39,14 @@ def plugin() -> ModuleType:
         ("shell", {"_raw_params": "apt-get -y install aa bb && echo install c"}, ["aa", "bb"]),
         ("command", {"argv": ["apt", "install", "--yes", "aa"]}, ["aa"]),
         ("command", {"_raw_params": "install -d /srv"}, []),
+        (
+            "dnf",
+            {"name": ["NetworkManager", "@Development tools", "b-1.2"]},
+            ["NetworkManager", "b-1.2"],
+        ),
+        ("yum", {"name": "a", "state": "latest"}, ["a"]),
+        ("shell", {"_raw_params": "dnf -y install mod_ssl R && dnf clean all"}, ["mod_ssl"]),
+        ("command", {"_raw_params": "dnf module install -y nodejs:20"}, []),
         ("pip", {"name": "a"}, []),
     ],
 )
@@ -68,3 +76,12 @@ def test_facts_are_those_of_the_image() -> None:
     assert (facts["ansible_os_family"], facts["ansible_architecture"]) == ("Debian", "x86_64")
     assert "ansible_kernel" not in facts  # the lock has none
     assert "ansible_distribution_version" not in facts_of(base("forky"), "p", lock)
+
+
+def test_facts_of_rocky_linux() -> None:
+    base = Base("b", "rocky", "9", "amd64", "rpm", "rpm", (), "kernel", ())
+    facts = facts_of(base, "p", Lock("p", "amd64", "b", 0, (), ()))
+    assert (facts["ansible_distribution"], facts["ansible_os_family"]) == ("Rocky", "RedHat")
+    assert (facts["ansible_distribution_major_version"], facts["ansible_pkg_mgr"]) == ("9", "dnf")
+    # The name of a minor release, which a suite does not tell.
+    assert "ansible_distribution_release" not in facts
