@@ -132,6 +132,19 @@ def check_complete(root: RootFiles, name: str) -> None:
 def open_database(place: Path) -> sqlite3.Connection:
     """A database that is read alone.  Raises sqlite3.Error, and ValueError if it is not rpm's."""
     connection = sqlite3.connect(f"file:{quote(os.fspath(place))}?immutable=1", uri=True)
+    try:
+        limit_connection(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def limit_connection(connection: sqlite3.Connection) -> None:
+    """Let a malicious database take little time and memory.
+
+    Raises sqlite3.Error, and ValueError if it is not rpm's.
+    """
     connection.text_factory = bytes
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_STORE)
     calls = iter(range(MOST_CALLS))
@@ -141,9 +154,7 @@ def open_database(place: Path) -> sqlite3.Connection:
     # A view or a virtual table may do anything, and has no page of its own.
     find = "SELECT 1 FROM sqlite_schema WHERE name = 'Packages' AND type = 'table' AND rootpage > 0"
     if connection.execute(find).fetchone() is None:
-        connection.close()
         raise ValueError("it has no table of packages")
-    return connection
 
 
 def unreadable(name: str, why: object) -> WorkError:
