@@ -79,6 +79,10 @@ def date_packages(database: Path, identities: Collection[str], epoch: int) -> No
                 connection.execute("UPDATE Packages SET blob = ? WHERE hnum = ?", dated)
                 keyed = (struct.pack("=I", epoch), number)
                 connection.execute("UPDATE Installtid SET key = ? WHERE hnum = ?", keyed)
+        if connection.execute(
+            "SELECT 1 FROM sqlite_schema WHERE name = ?", [STATISTICS]
+        ).fetchone():
+            connection.execute(f"DELETE FROM {STATISTICS}")
         connection.execute("COMMIT")
         connection.set_progress_handler(None, 0)  # this takes as long as the file is large
         connection.execute("VACUUM")
