@@ -55,7 +55,7 @@ from tests.fixtures.rpm_archive import (
 )
 from tests.fixtures.rpm_debian import change_into_el9, debian_packages
 from tests.fixtures.rpm_repository import DATE, Rpm, armoured, sign_index, sign_rpms
-from tests.fixtures.rpm_root import KERNEL, make_tiny, rpm, tiny_packages
+from tests.fixtures.rpm_root import KERNEL, TRIGGERED, make_tiny, rpm, tiny_packages
 from tests.integration.test_reproducible import stored, tell
 from tests.sampling import ALL
 from tests.unit.proof.trees import Content, make_tree
@@ -265,13 +265,18 @@ def test_a_root_is_as_its_packages_have_it(rpms: RpmShop, built: str, tmp_path: 
     assert stat.S_IMODE((root / "var/tmp").lstat().st_mode) == 0o1777
     assert "security.capability" in os.listxattr(root / "usr/bin/ping")
 
-    # 2. A kernel that can be loaded, and neither its initrd nor an entry for a boot loader.
+    # 2. Triggers of a layer have run for the packages of the next one.
+    triggered = (root / TRIGGERED.lstrip("/")).read_text()
+    assert "/usr/lib64/ld-linux-x86-64.so.2\n" in triggered
+    assert "/usr/share/hello/hello.txt\n" in triggered
+
+    # 3. A kernel that can be loaded, and neither its initrd nor an entry for a boot loader.
     modules = root / "usr/lib/modules" / KERNEL
     assert (modules / "vmlinuz").is_file()
     assert (modules / "modules.dep").read_text() == "kernel/drivers/net/hello.ko.xz:\n"
     assert sorted(path.name for path in (root / "boot").rglob("*")) == []
 
-    # 3. One database, at rest, and nothing of an installation.
+    # 4. One database, at rest, and nothing of an installation.
     folder = root / DATABASE.lstrip("/")
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     assert not list((root / "var/lib").glob("rpm-state/*"))
@@ -433,7 +438,6 @@ def test_a_build_without_a_network_asks_nobody(rpms: RpmShop, built: str) -> Non
 
 def test_an_update_is_taken_when_a_person_asks(rpms: RpmShop, built: str, tmp_path: Path) -> None:
     """And kept away from a lock that is only refreshed, because a recipe has changed."""
-    assert built
     project = tmp_path / "project"
     shutil.copytree(rpms.shop.project, project)
     other = replace(rpms, shop=replace(rpms.shop, project=project))
@@ -443,7 +447,7 @@ def test_an_update_is_taken_when_a_person_asks(rpms: RpmShop, built: str, tmp_pa
     overlay.write_text(overlay.read_text().replace("[hello]", "[hello, more]"))
     try:
         rpms.index(date=DATE + 1)
-        other("build", "tiny")
+        newer = json.loads(other("build", "tiny", "--json").stdout)["image"]
         kept = load_lock(project / "recipes/locks/tiny.lock")
         done = other("lock", "tiny")
         taken = load_lock(project / "recipes/locks/tiny.lock")
@@ -455,6 +459,9 @@ def test_an_update_is_taken_when_a_person_asks(rpms: RpmShop, built: str, tmp_pa
         update.unlink()
         index_component(rpms.archive, BASEOS, rpms.key)
         rpms.index()
+    differs = other("diff", built, newer, "--files").stdout
+    assert "more:noarch" in differs
+    assert "/usr/lib/os-release (of rocky-release)" in differs
     assert [p.version for p in kept.layer("greeting").packages] == ["1.0-1.el9"] * 3
     assert [p.version for p in taken.layer("greeting").packages] == [
         "1.0-1.el9", "1.1-1.el9", "1.0-1.el9",
