@@ -17,6 +17,7 @@ from imagebuilder.families.rpm.candidates import (
 )
 from imagebuilder.families.rpm.indexes import (
     check_against_lock,
+    last_indexes,
     load_indexes,
     locked_sources,
 )
@@ -101,9 +102,9 @@ def solve_keeping(
 
 
 def suites_of(recipe: Recipe, archives: Archives, names: Collection[str]) -> Suites:
-    """Family.find_suites(); of what the last solve_recipe() read, only repomd.xml is read again."""
+    """Family.find_suites() from what the last solve_recipe() read."""
     repositories = repositories_of(recipe.sources, archives.mirrors, recipe.base.architecture)
-    indexes = load_indexes(repositories, archives.cache, lambda _: None)
+    indexes = last_indexes(repositories, archives.cache, lambda _: None)
     candidates = read_candidates(indexes, recipe.base.architecture)
     found: dict[tuple[str, str], list[str]] = {}
     for solvable in candidates.every:
