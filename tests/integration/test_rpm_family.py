@@ -496,7 +496,7 @@ def test_a_stream_that_no_module_has_is_said(rpms: RpmShop) -> None:
     with rpms.changed(rpms.base, base.replace("kernel: kernel", f"{line}kernel: kernel")):
         done = rpms("lock", "modular", check=False)
     assert done.status == 2
-    assert "source rocky:9: its module salute has no stream '3'" in done.stderr
+    assert 'source rocky:9: its module salute has no stream "3"' in done.stderr
     assert "hint: use one of salute:1, salute:2" in done.stderr
 
 

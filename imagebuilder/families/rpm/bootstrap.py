@@ -17,17 +17,4 @@ ENGINES: Mapping[str, Engine] = {
 
 def run_bootstrap(engine: str, first: Packages, workspace: Workspace) -> None:
     assert engine in ENGINES
-    folder = workspace.work / f"{workspace.upper}.rpms"
-    names = serve_rpms(first, workspace, folder)
-    macros = [f"--define={macro}" for macro in (*MACROS, f"_netsharedpath {MOUNTED}")]
-    failed: list[str] = []
-    watching(workspace, failed).run_engine(
-        [
-            "sh", "-ec", SCRIPT, "sh", workspace.merged, *macros, *OPTIONS,
-            *excludes(first.path_excludes), *(folder / name for name in names),
-        ],
-        env={"RPM_FORCE_DEBIAN": "1", **NO_INITRD},
-        sees=("/etc/rpm",),
-    )  # fmt: skip
-    finish(first, workspace, failed)
-    remove_traces(workspace.tree, ())
+    run_install(first, workspace)

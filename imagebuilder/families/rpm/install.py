@@ -14,8 +14,8 @@ from pathlib import Path
 
 from imagebuilder.errors import InputError
 from imagebuilder.families.protocol import Packages
-from imagebuilder.families.rpm.times import settle_times
-from imagebuilder.families.unpacked import link_or_copy
+from imagebuilder.families.rpm.canonical import make_canonical
+from imagebuilder.families.unpacked import link_or_copy, remove_traces
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.phrases import list_first
 from imagebuilder.process import check_tools
@@ -63,8 +63,17 @@ def run_install(added: Packages, workspace: Workspace) -> None:
     folder = workspace.work / f"{workspace.upper}.rpms"
     names = serve_rpms(added, workspace, folder)
     failed: list[str] = []
-    watching(workspace, failed).run(words, binds=[Bind(folder, FILES)], env=NO_INITRD)
-    finish(added, workspace, failed)
+    watching(workspace, failed).run_engine(
+        [
+            "sh", "-ec", SCRIPT, "sh", workspace.merged,
+            *(f"--define={macro}" for macro in MACROS), *OPTIONS,
+            *excludes(added.path_excludes), *(folder / name for name in names),
+        ],
+        env={"RPM_FORCE_DEBIAN": "1", **NO_INITRD},
+    )  # fmt: skip
+    remove_traces(workspace.tree, ())
+    make_canonical(workspace)
+    finish(workspace, failed)
 
 
 def watching(workspace: Workspace, failed: list[str]) -> Workspace:
@@ -79,11 +88,8 @@ def watching(workspace: Workspace, failed: list[str]) -> Workspace:
     return replace(workspace, on_line=on_line)
 
 
-def finish(added: Packages, workspace: Workspace, failed: Sequence[str]) -> None:
-    """What kernel-install(8) would have done, the times of packages, and a note on scriptlets that
-    failed.
-    """
-    settle_times(added, workspace)
+def finish(workspace: Workspace, failed: Sequence[str]) -> None:
+    """What kernel-install(8) would have done, and a note on scriptlets that failed."""
     modules = Root(workspace.tree).names("/usr/lib/modules")
     if modules:
         workspace.run(["sh", "-ec", DEPMOD, "sh", *modules])

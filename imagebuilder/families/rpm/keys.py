@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from imagebuilder.errors import HostError, WorkError
-from imagebuilder.process import Word, run
+from imagebuilder.process import run
 from imagebuilder.recipe.keys import load_key
 from imagebuilder.recipe.types import Source
 
