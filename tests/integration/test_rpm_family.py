@@ -54,7 +54,15 @@ from tests.fixtures.rpm_archive import (
     place_of,
 )
 from tests.fixtures.rpm_debian import change_into_el9, debian_packages
-from tests.fixtures.rpm_repository import DATE, Rpm, armoured, sign_index, sign_rpms
+from tests.fixtures.rpm_repository import (
+    DATE,
+    Rpm,
+    armoured,
+    index_repository,
+    make_rpm,
+    sign_index,
+    sign_rpms,
+)
 from tests.fixtures.rpm_root import KERNEL, TRIGGERED, make_tiny, rpm, tiny_packages
 from tests.integration.test_reproducible import stored, tell
 from tests.sampling import ALL
@@ -498,6 +506,50 @@ def test_a_stream_that_no_module_has_is_said(rpms: RpmShop) -> None:
     assert done.status == 2
     assert 'source rocky:9: its module salute has no stream "3"' in done.stderr
     assert "hint: use one of salute:1, salute:2" in done.stderr
+
+
+VENDORED = """\
+description: What a vendor has
+packages: [vendored]
+sources:
+  - name: vendor
+    uri: {uri}/vendor/rhel9
+    suites: ["/"]
+    key: keys/vendor.asc
+    fingerprints: [{fingerprint}]
+"""
+
+
+def test_a_vendor_s_repository_has_a_key_of_its_own(rpms: RpmShop, tmp_path: Path) -> None:
+    """It is one folder with all packages in it, and vouches for its packages alone."""
+    project = rpms.shop.project
+    overlay = VENDORED.format(uri=rpms.server.uri, fingerprint=rpms.stranger.fingerprint)
+    files: Mapping[str, Content] = {
+        "/recipes/vendor.yaml": "description: A vendor\nbase: rocky\noverlays: [vendored]\n",
+        "/overlays/vendored/overlay.yaml": overlay,
+        "/overlays/vendored/README.md": "Of a vendor.\n",
+        "/overlays/vendored/keys/vendor.asc": armoured(rpms.stranger),
+    }
+    make_tree(project, files)
+    repository = rpms.archive / "vendor/rhel9"
+    vendored = Rpm("vendored", files={"/usr/share/vendored": "of a vendor\n"})
+    repository.mkdir(parents=True)
+    make_rpm(vendored, repository / vendored.file_name, rpms.stranger)
+    index_repository(repository, rpms.stranger)
+    built = json.loads(rpms("build", "vendor", "--json").stdout)["image"]
+    assert "vendored 1.0-1.el9" in rpms("why", built, "/usr/share/vendored").stdout
+    (package,) = load_lock(project / "recipes/locks/vendor.lock").layer("vendored").packages
+    assert (package.source, package.path) == ("vendor", vendored.file_name)
+
+    # The distribution's key does not vouch for it.
+    make_rpm(replace(vendored, version="1.1"), repository / "vendored-1.1.rpm", rpms.key)
+    index_repository(repository, rpms.stranger, DATE + 1)
+    other = rpms.elsewhere(tmp_path / "state")
+    other("lock", "vendor")
+    done = other("build", "vendor", "--locked", check=False)
+    assert done.status == 1
+    assert "vendored" in done.stderr
+    assert "sign" in done.stderr
 
 
 @pytest.mark.parametrize(
