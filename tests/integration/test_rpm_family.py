@@ -399,6 +399,19 @@ def test_where_no_index_is_signed_packages_are(rpms: RpmShop, tmp_path: Path) ->
     assert "sign" in done.stderr
 
 
+def test_a_signature_that_was_there_may_not_go_away(rpms: RpmShop, built: str) -> None:
+    assert built
+    signature = component_of(rpms.archive, APPSTREAM) / "repodata/repomd.xml.asc"
+    text = signature.read_bytes()
+    signature.unlink()
+    try:
+        done = rpms("lock", "tiny", check=False)
+    finally:
+        signature.write_bytes(text)
+    assert done.status == 1
+    assert "AppStream has no signature any more, but it had one" in done.stderr
+
+
 @pytest.mark.parametrize("signed", [True, False])
 def test_a_package_that_the_key_did_not_sign_is_refused(
     rpms: RpmShop, tmp_path: Path, *, signed: bool
