@@ -35,6 +35,8 @@ PLANTED = {
     "apt password": ("/etc/apt/auth.conf.d/vendor.conf", "machine x login y password z\n"),
     "apt proxy password": ("/etc/apt/apt.conf.d/90proxy", f'Acquire::http::Proxy "{AT}";'),
     "apt source password": ("/etc/apt/sources.list.d/v.list", f"deb {AT} x main"),
+    "dnf password": ("/etc/yum.repos.d/vendor.repo", "[v]\nusername=me\npassword = z\n"),
+    "subscription password": ("/etc/rhsm/rhsm.conf", "[server]\nproxy_password = z\n"),
     "Google credentials": ("/root/.config/gcloud/credentials.db", "x"),
     "Azure token": ("/root/.azure/msal_token_cache.json", "x"),
     "Hugging Face token": ("/root/.cache/huggingface/token", "hf_abc"),
