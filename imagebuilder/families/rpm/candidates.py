@@ -167,7 +167,19 @@ def provided_by(solvable: Solvable) -> list[str]:
 
 def is_version(solvable: Solvable, wanted: str) -> bool:
     """Whether a package has a version: with or without its epoch and its release; `*` is a glob."""
-    whole = version_of(solvable)
+    return is_written(version_of(solvable), wanted)
+
+
+def provides_version(solvable: Solvable, name: str, wanted: str) -> bool:
+    """Whether a package provides `name` in a version."""
+    provides = (str(each).split(" ") for each in solvable.lookup_deparray(solv.SOLVABLE_PROVIDES))
+    return any(
+        words[:2] == [name, "="] and is_written(words[2].removeprefix("0:"), wanted)
+        for words in provides
+    )
+
+
+def is_written(whole: str, wanted: str) -> bool:
     _, _, short = whole.rpartition(":")
     forms = (whole, short, whole.rpartition("-")[0], short.rpartition("-")[0])
     return any(fnmatchcase(form, wanted) for form in forms)

@@ -22,6 +22,7 @@ from imagebuilder.families.rpm.candidates import (
     Solvable,
     is_version,
     locked_package,
+    provides_version,
     version_of,
 )
 from imagebuilder.lock.request import Request
@@ -90,7 +91,7 @@ def solve_layer(
     below: Sequence[Layer],
 ) -> Layer:
     have = {name: each for layer in below for name, each in layer.chosen.items()}
-    wishes = [find_wish(named, have, word) for word in words_of(request)]
+    wishes = [find_wish(candidates, named, have, word) for word in words_of(request)]
     if not wishes:
         return Layer(request, {})
     solver, problems = run_solver(candidates, have.values(), wishes)
@@ -123,27 +124,42 @@ def run_solver(
 
 
 def find_wish(
-    named: Mapping[str, Sequence[Solvable]], have: Mapping[str, Solvable], word: str
+    candidates: Candidates,
+    named: Mapping[str, Sequence[Solvable]],
+    have: Mapping[str, Solvable],
+    word: str,
 ) -> Wish:
-    """The packages of `word`, NAME or NAME=VERSION; none if only others provide it."""
+    """The packages of `word`, NAME or NAME=VERSION; none if it has no version and others provide
+    it.
+    """
     name, _, version = word.partition("=")
-    packages = named.get(name, ())
     leader = have.get(FOLLOWS.get(name, ""))
     if leader and not version:
         version = version_of(leader)
     if version:
-        packages = [each for each in packages if is_version(each, version)]
-    elif packages:
+        packages = of_version(candidates, named, name, version)
+    else:
         # Of a name that is requested only the newest counts, as with dnf's `best`.
-        packages = newest(packages)
+        packages = newest(named.get(name, ()))
     return Wish(word, name, tuple(packages))
 
 
+def of_version(
+    candidates: Candidates, named: Mapping[str, Sequence[Solvable]], name: str, version: str
+) -> list[Solvable]:
+    """The packages `name` of a version, or of others that provide it in that version."""
+    own = [each for each in named.get(name, ()) if is_version(each, version)]
+    return own or [
+        each for each in providers(candidates, name) if provides_version(each, name, version)
+    ]
+
+
 def newest(packages: Sequence[Solvable]) -> list[Solvable]:
-    best = packages[0]
-    for each in packages[1:]:
-        best = each if each.evrcmp(best) > 0 else best
-    return [each for each in packages if each.evrcmp(best) == 0]
+    best: list[Solvable] = []
+    for each in packages:
+        order = each.evrcmp(best[0]) if best else 0
+        best = [each] if order > 0 else [*best, each] if order == 0 else best
+    return best
 
 
 def unknown_packages(
@@ -157,9 +173,9 @@ def unknown_packages(
         for word in dict.fromkeys(words_of(request)):
             name, _, version = word.partition("=")
             packages = named.get(name, ())
-            if version and not any(is_version(each, version) for each in packages):
+            if version and not of_version(candidates, named, name, version):
                 what = f"no source has {name} at version {version}"
-            elif not packages and not is_provided(candidates, name):
+            elif not packages and not providers(candidates, name):
                 what = f"no source has a package named {name}"
             else:
                 continue
@@ -168,9 +184,10 @@ def unknown_packages(
     return faults
 
 
-def is_provided(candidates: Candidates, name: str) -> bool:
+def providers(candidates: Candidates, name: str) -> Sequence[Solvable]:
+    """The packages that provide `name`."""
     found = candidates.pool.str2id(name, 0)
-    return bool(found) and bool(candidates.pool.whatprovides(found))
+    return candidates.pool.whatprovides(found) if found else ()
 
 
 def nearest(packages: Sequence[Solvable], name: str, names: Sequence[str]) -> str:

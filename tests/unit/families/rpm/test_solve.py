@@ -44,7 +44,7 @@ BASE = [
     Rpm("odd", files={"/opt/odd/file": "odd\n"}),
     Rpm("rival", conflicts=("engine",)),
     Rpm("lame", requires=("nothing-has-this",)),
-    Rpm("mail-one", provides=("mailer",)),
+    Rpm("mail-one", provides=("mailer", "smtp = 3:2.5-1.el9")),
     Rpm("needs-old", requires=("engine = 1.0",)),
     Rpm("bits", architecture="i686"),
     Rpm("kernel-core", version="5.14.0", release="600.el9"),
@@ -135,6 +135,16 @@ def test_a_dependency_on_any_file_is_met_from_the_file_lists(folders: tuple[Path
 def test_what_others_provide_can_be_requested(folders: tuple[Path, Path]) -> None:
     (chosen,) = locked(load(folders), base("mailer"))
     assert "mail-one=1.0-1.el9" in chosen
+
+
+@pytest.mark.parametrize("word", ["smtp=2.5", "smtp=2.5-1.el9", "smtp=3:2.5-1.el9"])
+def test_what_others_provide_in_a_version_can_be_requested(
+    folders: tuple[Path, Path], word: str
+) -> None:
+    (chosen,) = locked(load(folders), base(word))
+    assert "mail-one=1.0-1.el9" in chosen
+    with pytest.raises(InputError, match="no source has smtp at version 2"):
+        locked(load(folders), base("smtp=2"))
 
 
 def test_a_package_for_another_processor_is_unknown(folders: tuple[Path, Path]) -> None:
