@@ -48,6 +48,10 @@ class Workspace:
         """The upper: what this step has written so far, readable between commands."""
         return self.work / self.upper
 
+    def name_of(self, path: Path) -> str:
+        """A path in `work`, below it."""
+        return os.fspath(path.relative_to(self.work))
+
     def sandbox(
         self,
         *,
@@ -56,6 +60,7 @@ class Workspace:
         enter: bool = True,
         env: Mapping[str, str] | None = None,
         view: Sequence[Path] = (),
+        writes: Sequence[Path] | None = None,
     ) -> Sandbox:
         return Sandbox(
             work=self.work,
@@ -67,6 +72,7 @@ class Workspace:
             enter=enter,
             env=tuple((env or {}).items()),
             view=tuple(view),
+            writes=None if writes is None else tuple(map(self.name_of, writes)),
         )
 
     def run(
@@ -92,11 +98,16 @@ class Workspace:
         *,
         env: Mapping[str, str] | None = None,
         sees: Sequence[str] = (),
+        writes: Sequence[Path] = (),
     ) -> None:
-        """Run a bootstrap engine: it sees the host's programs and `sees`, read-only, and `work`."""
+        """Run a bootstrap engine: it sees the host's programs and `sees`, and `work`, read-only.
+
+        It writes into the root, and into `writes`, which are in `work`: scripts of packages that it
+        runs could otherwise change the layers below, which other images have too, and packages.
+        """
         program = Path(argv[0])
         own = folders_of(program) if program.is_absolute() else ()
-        inside = self.sandbox(enter=False, env=env, view=(*own, *map(Path, sees)))
+        inside = self.sandbox(enter=False, env=env, view=(*own, *map(Path, sees)), writes=writes)
         run(argv, sandbox=inside, log=self.log, on_line=self.on_line)
 
     @property

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         merged: str
         enter: bool
         view: list[str]
+        writes: list[str] | None
         network: bool
         hostname: str
         binds: list[BindRow]
@@ -133,14 +134,18 @@ def mount_root(table: Table, lowers: list[str]) -> None:
 def mount_layers(table: Table, user: int, place: str) -> None:
     """Show `work` at `place` with mapped ids, and in it the stacked root.
 
-    A layer that is a symlink leads out of `work`: it gets a mount of its own.
+    A layer that is a symlink leads out of `work`: it gets a mount of its own.  Files of layers are
+    files of the store, and so of other images: nobody writes them.
     """
     elsewhere = {
         name: os.path.realpath(f"{table['work']}/{name}")
         for name in table["lower"]
         if os.path.islink(f"{table['work']}/{name}")
     }
-    copies = {name: clone(path, user=user) for name, path in elsewhere.items()}
+    copies = {
+        name: clone(path, user=user, attributes=MOUNT_ATTR_RDONLY)
+        for name, path in elsewhere.items()
+    }
     attach(clone(table["work"], user=user), table["work"], place)
     os.chdir(place)
     lowers = []
@@ -149,6 +154,18 @@ def mount_layers(table: Table, user: int, place: str) -> None:
         if name in copies:
             attach(copies[name], elsewhere[name], lowers[-1])
     mount_root(table, lowers)
+    if table["writes"] is not None:
+        protect_work(table["writes"])
+
+
+def protect_work(writes: list[str]) -> None:
+    """Make the mount of `work`, the current folder, read-only but for `writes`, which exist.
+
+    The root is a mount of its own: overlayfs keeps the mounts that it was given, as they were.
+    """
+    for name in writes:
+        mount(name, name, flags=MS_BIND)
+    mount("", ".", flags=MS_BIND | MS_REMOUNT | MS_RDONLY)
 
 
 def mount_kernel_trees(root: str) -> None:

@@ -75,7 +75,8 @@ class Sandbox:
     All of `lower` (topmost first), `upper` and `scratch` are names below `work`.  With
     `enter=False` the command sees the host's programs read-only instead (HOSTS and `view`, as
     everybody may read them), and `work`, where it finds the stacked root at `work/merged`: that is
-    how engines make the first layer.
+    how engines make the first layer.  There it can write everywhere, or with `writes` only into the
+    root, `work/tmp` and what they name below `work`.
     """
 
     work: Path
@@ -87,6 +88,7 @@ class Sandbox:
     enter: bool = True
     env: tuple[tuple[str, str], ...] = ()
     view: tuple[Path, ...] = ()
+    writes: tuple[str, ...] | None = None
 
     @property
     def scratch(self) -> str:
@@ -143,6 +145,7 @@ class Sandbox:
             "merged": self.merged,
             "enter": self.enter,
             "view": [] if self.enter else [*HOSTS, *map(os.fspath, (*OURS, *self.view))],
+            "writes": None if self.writes is None else ["tmp", *self.writes],
             "network": self.network,
             "filter": filter_program(os.uname().machine),
             "hostname": HOSTNAME,

@@ -91,8 +91,9 @@ def run_slim(workspace: StepWorkspace, order: SlimOrder) -> str:
     argv: list[Word] = [sys.executable, "-P", "-m", "imagebuilder.slim", *files]
     # The program may run from a checkout that is not installed.
     env = {"PYTHONPATH": os.fspath(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
+    workspace.facts.touch()
     try:
-        replace(workspace, on_line=hear).run_engine(argv, env=env)
+        replace(workspace, on_line=hear).run_engine(argv, env=env, writes=[workspace.facts])
     except WorkError as error:
         if not faults:
             raise

@@ -202,6 +202,33 @@ def test_engine_view_is_read_only_but_for_its_work(busybox: Path) -> None:
     assert not Path("/etc/escaped").exists()
 
 
+def test_an_engine_changes_neither_layers_nor_packages(busybox: Path) -> None:
+    """Their files have other names in the store and in the pool.  A layer may be elsewhere."""
+    elsewhere = busybox.with_name(f"{busybox.name}-elsewhere")
+    for place in (busybox / "c", elsewhere, busybox / "given", busybox / "own"):
+        place.mkdir(exist_ok=True)
+        (place / "file").write_text("right\n")
+    (busybox / "link").symlink_to(elsewhere)
+    sandbox = Sandbox(
+        busybox, ("c", "link"), "u", 0, enter=False, writes=("own",), view=(Path("/usr"),)
+    )
+    places = (busybox / "c", busybox / "u.scratch.1", busybox / "given", busybox)
+    script = """
+        for place; do
+            for file in "$place/file" "$place/new"; do
+                (echo wrong >> "$file") 2>/dev/null && echo "$file"
+            done
+        done
+        mount -o remount,bind,rw "$1/.." 2>/dev/null && echo remounted
+        touch "$0/own/made" "$0/tmp/made" "$0/u.merged/made"
+    """
+    assert run(["sh", "-c", script, busybox, *places], sandbox=sandbox).stdout == ""
+    for place in places[:1] + places[2:3] + (elsewhere,):
+        assert (place / "file").read_text() == "right\n"
+    for name in ("own", "tmp", "u"):
+        assert (busybox / name / "made").exists()
+
+
 def test_a_program_in_an_environment_of_its_own_is_seen_with_its_interpreter(
     busybox: Path, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def run_dib(request: BootstrapRequest, workspace: Workspace) -> None:
         ],
         env={**NO_INITRD, **environment(request, workspace, work)},
         sees=ON_HOST,
+        writes=[work],
     )  # fmt: skip
     remove_excluded(workspace, request.path_excludes)
 

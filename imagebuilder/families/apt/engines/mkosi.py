@@ -40,7 +40,7 @@ def run_mkosi(request: BootstrapRequest, workspace: Workspace) -> None:
     script.write_text(PREPARE)
     script.chmod(0o755)
     words = options(request, workspace, work, script)
-    workspace.run_engine([find_tool(MKOSI), *words, "build"], sees=ON_HOST)
+    workspace.run_engine([find_tool(MKOSI), *words, "build"], sees=ON_HOST, writes=[work])
     remove_excluded(workspace, request.path_excludes)
 
 
