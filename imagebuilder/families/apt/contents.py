@@ -7,13 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from imagebuilder.errors import InputError
+from imagebuilder.families.kernel import release_among
 from imagebuilder.lock.types import LockedPackage
-from imagebuilder.ui import format_count
 from imagebuilder.workspace import Workspace
 
 # Its paths in Debian's kernel packages: up to trixie, and since Linux 7 in forky.
-VMLINUZ = re.compile(r"^(?:/boot/vmlinuz-(\S+)|/usr/lib/modules/([^/\s]+)/vmlinuz)$", re.MULTILINE)
 # Packages of Debian and Ubuntu with files that are built together with a kernel.
 WITH_KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d.*)")
 OF_KERNEL = re.compile(r"linux-(?:image|modules)(?:-unsigned|-extra)?-(.+)")
@@ -53,14 +51,7 @@ def find_kernel_release(workspace: Workspace, kernel: str) -> str:
     shown = workspace.ask(["dpkg-query", "--show", f"--showformat={form}", "linux-*"]).stdout
     depends = {words[0]: words[1:] for words in map(str.split, shown.splitlines())}
     listed = workspace.ask(["dpkg", "-L", *brought_by(kernel, depends)], check=False).stdout
-    found = sorted({one or other for one, other in VMLINUZ.findall(listed)})
-    if len(found) != 1:
-        raise InputError(
-            f"the package {kernel} installs {format_count(len(found), 'kernel')}"
-            + (f": {', '.join(found)}" if found else ""),
-            hint="set `kernel:` of the base to a package with exactly one kernel",
-        )
-    return str(found[0])
+    return release_among(listed, kernel)
 
 
 def brought_by(package: str, depends: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

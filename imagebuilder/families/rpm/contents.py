@@ -15,14 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from imagebuilder.errors import InputError
+from imagebuilder.families.kernel import release_among
 from imagebuilder.lock.types import LockedPackage
-from imagebuilder.ui import format_count
 from imagebuilder.workspace import Workspace
 
-VMLINUZ = re.compile(
-    r"^(?:(?:/usr)?/lib/modules/([^/\s]+)/vmlinuz|/boot/vmlinuz-(\S+))$", re.MULTILINE
-)
 KERNELS = "kernel*"
 # What each kernel's package requires and provides: PACKAGE, NAME, which of both, what, version.
 FORM = (
@@ -78,14 +74,7 @@ def find_kernel_release(workspace: Workspace, kernel: str) -> str:
     listed = ""
     if packages:
         listed = workspace.ask(["rpm", "--query", "--list", *packages], check=False).stdout
-    found = sorted({one or other for one, other in VMLINUZ.findall(listed)})
-    if len(found) != 1:
-        raise InputError(
-            f"the package {kernel} installs {format_count(len(found), 'kernel')}"
-            + (f": {', '.join(found)}" if found else ""),
-            hint="set `kernel:` of the base to a package with exactly one kernel",
-        )
-    return str(found[0])
+    return release_among(listed, kernel)
 
 
 def parse_relations(text: str) -> list[KernelRelation]:
