@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from imagebuilder.families.apt.contents import VMLINUZ, brought_by
+from imagebuilder.families.apt.contents import brought_by
 
 DEPENDS = {
     "linux-image-amd64": ["linux-image-7.2.12+deb14-amd64", "(=", "7.2.12-1)"],
@@ -30,12 +30,3 @@ def test_a_concrete_kernel_package_and_a_circle() -> None:
     assert brought_by("linux-image-5.14.0-687.10.1.el9", DEPENDS) == (
         "linux-image-5.14.0-687.10.1.el9",
     )
-
-
-def test_where_kernels_are() -> None:
-    listed = (
-        "/boot/vmlinuz-6.12.107-amd64\n/usr/lib/modules/7.2.12+deb14-amd64/vmlinuz\n"
-        "/usr/lib/modules/7.2.12+deb14-amd64/kernel/vmlinuz\n/usr/share/doc/vmlinuz-1\n"
-    )
-    found = [one or other for one, other in VMLINUZ.findall(listed)]
-    assert found == ["6.12.107-amd64", "7.2.12+deb14-amd64"]
