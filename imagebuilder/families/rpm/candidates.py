@@ -26,6 +26,8 @@ Solvable: TypeAlias = solv.XSolvable
 USUAL_PRIORITY = 500
 NOARCH = "noarch"
 USUAL_PINS = (("*",), USUAL_PRIORITY, "")
+# Bytes.  The largest packages have 4 GiB; for curl(1) a limit of 0 is none.
+MOST_PACKAGE, MOST_INSTALLED = 64 << 30, 1 << 40
 SAFE = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_+.:~^-]*")
 
 
@@ -196,15 +198,20 @@ def locked_package(candidates: Candidates, solvable: Solvable) -> LockedPackage:
         raise malformed(solvable, repository.source, f"is not in its repository: {location!r}")
     if checksum is None or checksum.typestr() != "sha256":
         raise malformed(solvable, repository.source, "has no SHA256 in its index")
+    sizes = [
+        solvable.lookup_num(tag) for tag in (solv.SOLVABLE_DOWNLOADSIZE, solv.SOLVABLE_INSTALLSIZE)
+    ]
+    if not 0 < sizes[0] <= MOST_PACKAGE or sizes[1] > MOST_INSTALLED:
+        raise malformed(solvable, repository.source, "has a size that none has")
     return LockedPackage(
         name=solvable.name,
         version=version_of(solvable),
         architecture=solvable.arch,
         sha256=checksum.hex(),
-        size=solvable.lookup_num(solv.SOLVABLE_DOWNLOADSIZE),
+        size=sizes[0],
         path=f"{repository.path}/{location}".lstrip("/"),
         source=repository.source.id,
-        installed=solvable.lookup_num(solv.SOLVABLE_INSTALLSIZE),
+        installed=sizes[1],
     )
 
 
@@ -212,6 +219,7 @@ def is_below(location: str) -> bool:
     """Whether a location leads to an RPM below its repository."""
     return (
         location.endswith(".rpm")
+        and location.isprintable()
         and not location.startswith("/")
         and posixpath.normpath(location) == location
         and not location.startswith("../")

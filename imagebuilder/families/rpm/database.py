@@ -8,6 +8,7 @@ written beside it, and only the rows of one table are read.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -20,6 +21,7 @@ from imagebuilder.families.rpm.header import MOST_STORE, RpmHeader, RpmState, ch
 from imagebuilder.families.rpm.header import parse_header as parse
 from imagebuilder.families.shipped import RootFiles, ShippedFile, places_in
 from imagebuilder.limited import check_size
+from imagebuilder.untrusted import fit
 from imagebuilder.workspace import Workspace
 
 # Enterprise Linux 9; Fedora, and Enterprise Linux from 10 on.
@@ -33,6 +35,7 @@ STEPS, MOST_CALLS = 100_000, 100
 # Keys that rpm trusts are in its database, but are no packages.
 KEY = "gpg-pubkey"
 FORM = "%{NAME} %{ARCH} %{EPOCHNUM}:%{VERSION}-%{RELEASE} %{LONGSIZE}\\n"
+ROW = re.compile(r"(\S+) (\S+) (\S+) ([0-9]{1,18})")
 LIST_PACKAGES = ("rpm", "--query", "--all", "--queryformat", "%{NAME} installed\\n")
 # Their files are not where the package has them, but another package's are.
 ELSEWHERE = frozenset((RpmState.REPLACED, RpmState.WRONG_COLOR))
@@ -41,11 +44,16 @@ ELSEWHERE = frozenset((RpmState.REPLACED, RpmState.WRONG_COLOR))
 def find_installed(workspace: Workspace) -> Mapping[str, Installed]:
     """The packages in a root, by `NAME.ARCH`.  A package that is installed in several versions, as
     kernels may be, has all of them as its version.
+
+    Scripts of packages may have replaced rpm and its database: raises WorkError for other words.
     """
     shown = workspace.ask(["rpm", "--query", "--all", "--queryformat", FORM]).stdout
     found: dict[str, list[tuple[str, int]]] = {}
     for line in shown.splitlines():
-        name, architecture, version, size = line.split(" ")
+        match = ROW.fullmatch(line)
+        if match is None:
+            raise unreadable(DATABASE, f"rpm of the root says {fit(line)!r} of a package")
+        name, architecture, version, size = match.groups()
         if name != KEY:
             each = version.removeprefix("0:"), int(size)
             found.setdefault(f"{name}.{architecture}", []).append(each)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -24,7 +24,9 @@ from imagebuilder.families.rpm.database import (
 from imagebuilder.families.rpm.header import CONFIG, GHOST, RpmState, RpmTag
 from imagebuilder.families.shipped import Checksum, ChecksumKind, ShippedFile
 from imagebuilder.lock.verified import Pool
+from imagebuilder.process import Completed, Word, run
 from imagebuilder.root import Root
+from imagebuilder.workspace import Workspace
 from tests.fixtures.aptrepo import gpg, keyring, make_key
 from tests.fixtures.rpm_repository import Rpm
 from tests.unit.families.rpm.packages import (
@@ -58,7 +60,7 @@ OTHERS = (Rpm("data", "2", files={"/usr/share/data": "data"}), Rpm("data", "3"))
 class SayingWorkspace(Workspace):
     """A workspace in which every command says the same: the name of its upper."""
 
-    def ask(self, argv: Sequence[Word], *, check: bool = True) -> Completed:  # noqa: ARG002
+    def ask(self, argv: Sequence[Word], *, check: bool = True) -> Completed:
         return run(["printf", "%s\\n", self.upper], check=check)
 
 
@@ -120,6 +122,13 @@ def test_a_package_in_two_versions_is_not_the_locked_one(root: Path) -> None:
         "tool.noarch": Installed("1:1.0-1.el9", 15, whole=True),
         "data.noarch": Installed("2-1.el9, 3-1.el9", 4, whole=True),
     }
+
+
+@pytest.mark.parametrize("said", ["a b c d e f", "garbage", "tool noarch 1-1 many", " ", "\x1b[0m"])
+def test_an_rpm_that_a_package_replaced_is_not_believed(tmp_path: Path, said: str) -> None:
+    with pytest.raises(WorkError, match="rpm of the root says") as caught:
+        find_installed(SayingWorkspace(tmp_path, (), said, 0, tmp_path, Pool(tmp_path, tmp_path)))
+    assert "\x1b" not in str(caught.value)
 
 
 def test_the_list_of_packages_has_each_with_its_state(root: Path) -> None:

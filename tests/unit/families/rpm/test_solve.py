@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -252,6 +253,8 @@ def test_a_lock_has_the_file_and_its_source(folders: tuple[Path, Path]) -> None:
         ("http://x/a.rpm", False),
         ("Packages/a.txt", False),
         ("", False),
+        ("Packages/a\nb.rpm", False),
+        ("Packages/\u202ea.rpm", False),
     ],
 )
 def test_a_package_lies_in_its_repository(location: str, *, below: bool) -> None:
@@ -267,6 +270,27 @@ def test_an_index_of_another_place_is_refused(folders: tuple[Path, Path], tmp_pa
     rpm = index_of(folders[0], source_named("rocky"))
     candidates = read_candidates([rpm, replace(index, primary=plain)], "amd64")
     with pytest.raises(WorkError, match="is not in its repository"):
+        locked(candidates, base("vendor-tool"))
+
+
+@pytest.mark.parametrize(
+    "sizes", ['package="0" installed="1"', 'package="-5" installed="1"', 'package="5"',
+              'package="99999999999999999999" installed="1"', 'package="5" installed="-1"'],
+)  # fmt: skip
+def test_a_package_has_a_size_that_can_be(
+    folders: tuple[Path, Path], tmp_path: Path, sizes: str
+) -> None:
+    """Without it curl(1) would fetch as much as a server sends."""
+    index = index_of(folders[1], source_named("vendor"))
+    plain = tmp_path / "primary.xml"
+    text = gzip.decompress(index.primary.read_bytes()).decode()
+    plain.write_text(re.sub(r"<size [^>]*/>", f"<size {sizes}/>", text))
+    rpm = index_of(folders[0], source_named("rocky"))
+    candidates = read_candidates([rpm, replace(index, primary=plain)], "amd64")
+    if sizes == 'package="5"':
+        assert locked(candidates, base("vendor-tool"))
+        return
+    with pytest.raises(WorkError, match="has a size that none has"):
         locked(candidates, base("vendor-tool"))
 
 
