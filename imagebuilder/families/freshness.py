@@ -98,8 +98,9 @@ def tell_places(indexes: Iterable[Dated], progress: Callable[[str], None]) -> No
 
 def tell_old(indexes: Sequence[Dated], now: int, progress: Callable[[str], None]) -> None:
     """Report old indexes that never expire: a frozen mirror has such files too."""
+    suites = [index.suite for index in indexes]
     old = [
-        f"{named(index)} for {format_count((now - index.date) // DAY, 'day')}"
+        f"{named(index, suites)} for {format_count((now - index.date) // DAY, 'day')}"
         for index in indexes
         if index.date
         and not index.valid_until
@@ -113,9 +114,10 @@ def tell_old(indexes: Sequence[Dated], now: int, progress: Callable[[str], None]
         )
 
 
-def named(index: Dated) -> str:
-    """A suite, with its source if that is a vendor's."""
-    return index.suite if index.source.mirror else f"{index.suite} of source {index.source.id}"
+def named(index: Dated, suites: Sequence[str]) -> str:
+    """A suite, with its source if that is a vendor's or several of `suites` have its name."""
+    alone = index.source.mirror and suites.count(index.suite) == 1
+    return index.suite if alone else f"{index.suite} of source {index.source.id}"
 
 
 def day_of(seconds: int) -> str:

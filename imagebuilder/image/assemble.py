@@ -18,6 +18,7 @@ from imagebuilder import __version__
 from imagebuilder.bootfiles import EARLY, INITRD, KERNEL, check_made, read_release
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
+from imagebuilder.families.protocol import Family
 from imagebuilder.families.registry import family_of
 from imagebuilder.image.proof import Proof
 from imagebuilder.image.sbom import SbomSubject, render_sbom
@@ -157,7 +158,7 @@ def make_image(
     """The image `plan` leads to, without its proof.
 
     `root` is the commit of the root, `records` go by layer digest, `installed` is bytes by
-    `package:architecture`, `slimmed` what imagebuilder.slim says it took out.
+    the family's identity of a package, `slimmed` what imagebuilder.slim says it took out.
     """
     base = recipe.base
     return Image(
@@ -181,7 +182,7 @@ def make_image(
         sources=list_sources(lock),
         layers=list_layers(plan, records),
         slimmed=slimmed,
-        packages=list_packages(lock, installed),
+        packages=list_packages(family_of(base), lock, installed),
         builds=tuple(
             make_build(build, layer.overlay) for layer in lock.layers for build in layer.builds
         ),
@@ -210,7 +211,9 @@ def list_layers(plan: Plan, records: Mapping[str, Record]) -> tuple[ImageLayer, 
     )
 
 
-def list_packages(lock: Lock, installed: Mapping[str, int]) -> tuple[ImagePackage, ...]:
+def list_packages(
+    family: Family, lock: Lock, installed: Mapping[str, int]
+) -> tuple[ImagePackage, ...]:
     return tuple(
         ImagePackage(
             name=package.name,
@@ -219,7 +222,7 @@ def list_packages(lock: Lock, installed: Mapping[str, int]) -> tuple[ImagePackag
             sha256=package.sha256,
             source=package.source,
             layer=layer.overlay or "base",
-            installed=installed.get(f"{package.name}:{package.architecture}", 0),
+            installed=installed.get(family.identity(package), 0),
         )
         for layer in lock.layers
         for package in layer.packages

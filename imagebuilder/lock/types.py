@@ -135,7 +135,8 @@ class LockedSource:
     `origin` is the name of a mirror or a vendor's URI, never a mirror's address; `asked` is the
     digest of everything the recipe says of the source.  `instead` is why the site file replaced a
     vendor's address, "" if it did not.  `release_suite` and `codename` are the names in the Release
-    file; older locks lack them.
+    file; older locks lack them.  `dates` are those of `components` that have an index each; `date`
+    is then the oldest.
     """
 
     id: Text
@@ -151,6 +152,7 @@ class LockedSource:
     instead: Text = ""
     release_suite: Text = ""
     codename: Text = ""
+    dates: tuple[Moment, ...] = ()
 
 
 @dataclass(frozen=True)

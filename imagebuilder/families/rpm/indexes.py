@@ -14,13 +14,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_bytes
-from imagebuilder.errors import WorkError
+from imagebuilder.errors import Fault, WorkError
 from imagebuilder.families import freshness
 from imagebuilder.families.protocol import Tell
 from imagebuilder.families.rpm.curl import Transfer, fetch_files
@@ -197,12 +197,16 @@ def index_of(repomd: Repomd, folder: Path) -> Index:
 
 @dataclass(frozen=True)
 class SuiteState:
-    """The indexes of one suite of a source together; it is as old as the oldest of them."""
+    """The indexes of one suite of a source together; it is as old as the oldest of them.
+
+    `dates` go by component.
+    """
 
     source: Source
     suite: str
     date: int
     sha256: str
+    dates: Mapping[str, int]
     valid_until: int = 0
 
 
@@ -220,17 +224,30 @@ def suites_of(indexes: Iterable[Index | Repomd]) -> tuple[SuiteState, ...]:
             sha256=digest_of_bytes(
                 "".join(f"{each.repository.component} {each.repomd}\n" for each in listed).encode()
             ),
+            dates={index.repository.component: index.date for index in listed},
         )
         for (_, suite), listed in grouped.items()
     )
 
 
 def check_against_lock(indexes: Iterable[Index | Repomd], lock: Lock, *, allow_older: bool) -> None:
-    """Raise WorkError for a suite that is older than the one in `lock`, unless `allow_older`.
+    """Raise WorkError for a component that is older than the one in `lock`, unless `allow_older`.
 
     A source that the recipe now takes from another address or snapshot is not compared.
     """
-    freshness.check_against_lock(suites_of(indexes), lock, allow_older=allow_older, noun=NOUN)
+
+    def older_components(state: SuiteState, before: LockedSource) -> Iterator[Fault]:
+        locked = dict(zip(before.components, before.dates, strict=False))
+        for component, date in state.dates.items():
+            name = f"{state.suite} {component}".strip()
+            now = replace(state, suite=name, date=date)
+            then = replace(before, date=locked.get(component, before.date))
+            if not allow_older:
+                yield from freshness.older(now, then, lock.profile, NOUN)
+
+    freshness.check_against_lock(
+        suites_of(indexes), lock, allow_older=True, noun=NOUN, changed=older_components
+    )
 
 
 def locked_sources(indexes: Iterable[Index | Repomd]) -> tuple[LockedSource, ...]:
@@ -251,4 +268,5 @@ def locked_source(state: SuiteState) -> LockedSource:
         asked=digest_of_source(source),
         snapshot=source.snapshot,
         instead=source.instead,
+        dates=tuple(state.dates.values()),
     )

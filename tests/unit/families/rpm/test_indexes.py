@@ -407,7 +407,7 @@ def test_an_older_state_is_refused(site: RpmSite) -> None:
     lock = lock_of(load(site))
     site.again("AppStream", DATE)
     older = load(site)
-    with pytest.raises(WorkError, match=r"requested 9, but its index was made .* 3 days older"):
+    with pytest.raises(WorkError, match=r"requested 9 AppStream, but .* 3 days older"):
         check_against_lock(older, lock, allow_older=False)
     check_against_lock(older, lock, allow_older=True)
     elsewhere = replace(site.rocky, snapshot="20260101T000000Z")
@@ -415,6 +415,15 @@ def test_an_older_state_is_refused(site: RpmSite) -> None:
         replace(each, repository=replace(each.repository, source=elsewhere)) for each in older
     )
     check_against_lock(moved[:2], lock, allow_older=False)
+
+
+def test_an_older_component_is_refused_though_another_is_older_still(site: RpmSite) -> None:
+    site.again("AppStream", DATE + 3 * DAY)
+    lock = lock_of(load(site))
+    assert lock.sources[0].dates == (DATE, DATE + 3 * DAY)
+    site.again("AppStream", DATE + DAY)
+    with pytest.raises(WorkError, match=r"requested 9 AppStream, but .* 2 days older"):
+        check_against_lock(load(site), lock, allow_older=False)
 
 
 def test_a_component_that_becomes_older_is_mentioned(site: RpmSite) -> None:
