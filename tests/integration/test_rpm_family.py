@@ -257,6 +257,13 @@ def read_tables(database: Path) -> Mapping[str, Sequence[object]]:
         return {name: connection.execute(f'SELECT * FROM "{name}"').fetchall() for name in names}
 
 
+def test_a_state_may_have_any_name(rpms: RpmShop, built: str, tmp_path: Path) -> None:
+    """rpm takes the paths of packages for patterns, and `%` in its options for a macro."""
+    assert built
+    other = rpms.elsewhere(tmp_path / "a state [x] {a,b} %d ~")
+    assert json.loads(other("build", "tiny", "--locked", "--json").stdout)["image"] == built
+
+
 def test_a_root_is_as_its_packages_have_it(rpms: RpmShop, built: str, tmp_path: Path) -> None:
     image = stored(rpms.shop, built)
     root = tmp_path / "root"

@@ -17,8 +17,10 @@ import solv
 from imagebuilder.errors import WorkError
 from imagebuilder.families.rpm.repository import ARCHITECTURES, Index
 from imagebuilder.families.rpm.stored import FAULTS, unpacked
+from imagebuilder.files import is_disk_full
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.recipe.types import Source
+from imagebuilder.space import no_space
 
 # libsolv's objects have no types; these are their names in its bindings.
 Solvable: TypeAlias = solv.XSolvable
@@ -88,19 +90,24 @@ def read_candidates(indexes: Sequence[Index], architecture: str) -> Candidates:
 
 
 def add_index(repo: solv.Repo, index: Index, path: Path, language: str) -> None:
-    """Read an index into libsolv, which does not know every compression."""
+    """Read an index into libsolv, which does not know every compression.
+
+    Raises WorkError for one that cannot be read, and FullError.
+    """
     flags = solv.Repo.REPO_EXTEND_SOLVABLES if language else 0
-    with tempfile.NamedTemporaryFile(suffix=".xml") as plain:
-        try:
+    try:
+        with tempfile.NamedTemporaryFile(suffix=".xml") as plain:
             for piece in unpacked(path):
                 plain.write(piece)
             plain.flush()
-        except FAULTS as error:
-            raise broken(index, path, str(error)) from error
-        stream = solv.xfopen(plain.name)
-        if not repo.add_rpmmd(stream, language or None, flags):
-            raise broken(index, path, repo.pool.errstr)
-        stream.close()
+            stream = solv.xfopen(plain.name)
+            if not repo.add_rpmmd(stream, language or None, flags):
+                raise broken(index, path, repo.pool.errstr)
+            stream.close()
+    except FAULTS as error:
+        if isinstance(error, OSError) and is_disk_full(error):
+            raise no_space(index.primary.parent) from error
+        raise broken(index, path, str(error)) from error
 
 
 def broken(index: Index, path: Path, why: str) -> WorkError:

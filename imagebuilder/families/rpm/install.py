@@ -35,8 +35,9 @@ for release; do
     [ ! -d "/usr/lib/modules/$release/kernel" ] || depmod "$release"
 done
 """
+# rpm takes paths for globs, which names of packages are not: it works where they lie.
 SCRIPT = """\
-root=$1; shift
+root=$1; cd "$2"; shift 2
 mkdir -p -m 0555 "$root/proc" "$root/sys"
 mkdir -p -m 0755 "$root/dev"
 mount -t proc proc "$root/proc"
@@ -65,9 +66,9 @@ def run_install(added: Packages, workspace: Workspace) -> None:
     failed: list[str] = []
     watching(workspace, failed).run_engine(
         [
-            "sh", "-ec", SCRIPT, "sh", workspace.merged,
+            "sh", "-ec", SCRIPT, "sh", workspace.merged, folder,
             *(f"--define={macro}" for macro in MACROS), *OPTIONS,
-            *excludes(added.path_excludes), *(folder / name for name in names),
+            *excludes(added.path_excludes), *names,
         ],
         env={"RPM_FORCE_DEBIAN": "1", **NO_INITRD},
     )  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import InputError, WorkError
+from imagebuilder.errors import FullError, InputError, WorkError
 from imagebuilder.families.rpm.candidates import (
     Candidates,
     is_below,
@@ -25,6 +25,7 @@ from imagebuilder.families.rpm.solve import lock_layer, solve
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.recipe.types import Source
+from tests.fixtures.full import file_size_limit
 from tests.fixtures.rpm_repository import Rpm, make_repository
 
 pytestmark = pytest.mark.skipif(
@@ -304,6 +305,12 @@ def test_an_index_that_cannot_be_read_is_named(
     path.write_bytes(content[:-20] if kind == "truncated" else b"<metadata><pack")
     with pytest.raises(WorkError, match="cannot be read"):
         read_candidates([replace(index, primary=path)], "amd64")
+
+
+def test_a_full_disk_is_not_a_broken_index(folders: tuple[Path, Path]) -> None:
+    index = index_of(folders[1], source_named("vendor"))
+    with file_size_limit(100), pytest.raises(FullError, match="no space left"):
+        read_candidates([index], "amd64")
 
 
 def test_versions_match_with_and_without_their_parts(folders: tuple[Path, Path]) -> None:
