@@ -308,6 +308,13 @@ def test_a_root_is_as_its_packages_have_it(rpms: RpmShop, built: str, tmp_path: 
     assert len(run(asked).stdout.splitlines()) == len(BASE_NAMES) + 2
 
 
+def test_an_image_has_the_sizes_of_its_packages(rpms: RpmShop, built: str) -> None:
+    shown = json.loads(rpms("show", built, "--json").stdout)
+    sizes = {each["name"]: each["installed-size"] for each in shown["packages"]}
+    assert sizes["hello"] > 0
+    assert sizes["rpm-libs"] > 1 << 20
+
+
 def test_the_sbom_names_packages_as_the_family_does(rpms: RpmShop, built: str) -> None:
     entries = json.loads(rpms("sbom", built).stdout)["packages"]
     urls = {ref["referenceLocator"] for each in entries for ref in each.get("externalRefs", ())}
