@@ -83,6 +83,9 @@ def read_candidates(indexes: Sequence[Index], architecture: str) -> Candidates:
     for index in indexes:
         repo = pool.add_repo(index.repository.name)
         repos[repo.id] = index
+        # Of packages of different names that provide the same, that of the better source counts.
+        names, priority, version = pins_of(index.repository.source)
+        repo.priority = USUAL_PRIORITY if version or names != USUAL_PINS[0] else priority
         add_index(repo, index, index.primary, "")
     candidates = Candidates(pool, (native, NOARCH), repos)
     candidates.prepare()

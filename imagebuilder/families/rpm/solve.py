@@ -33,6 +33,8 @@ FIRST = ("rpm",)
 # Packages that fit one version of another alone: headers, and the kernel that is to load modules
 # made with them.
 FOLLOWS = {"kernel-devel": "kernel-core", "kernel-devel-matched": "kernel-core"}
+# A path in a dependency, which may be one of several in brackets.
+PATH = re.compile(r"(?<![^\s(])/[^\s)]+")
 VERSIONS = 6
 MOST_PROBLEMS = 4
 
@@ -55,10 +57,14 @@ class Wish:
 
 
 def solve(
-    candidates: Candidates, visible: Sequence[Solvable], requests: Sequence[Request]
+    candidates: Candidates,
+    visible: Sequence[Solvable],
+    requests: Sequence[Request],
+    kept: Collection[str] = (),
 ) -> tuple[Layer, ...]:
     """Solve every layer in turn; builds come last.
 
+    Packages of the names in `kept` are not replaced by others that obsolete them.
     Raises InputError for unknown packages (all at once) and for what cannot be satisfied.
     """
     candidates.show_only(visible)
@@ -67,11 +73,13 @@ def solve(
         named.setdefault(solvable.name, []).append(solvable)
     if unknown := unknown_packages(candidates, named, requests):
         raise InputError.of(unknown)
+    wanted = {word for request in requests for word in words_of(request)}.difference(kept)
+    instead = replacements(visible, {name: newest(named[name]) for name in wanted & named.keys()})
     layers: tuple[Layer, ...] = ()
     aside: tuple[Layer, ...] = ()
     for request in requests:
         below = layers[: request.layers] if request.build else layers
-        layer = solve_layer(candidates, visible, named, request, below)
+        layer = solve_layer(candidates, visible, named, instead, request, below)
         if request.build:
             aside = (*aside, layer)
         else:
@@ -87,15 +95,18 @@ def solve_layer(
     candidates: Candidates,
     visible: Sequence[Solvable],
     named: Mapping[str, Sequence[Solvable]],
+    instead: Mapping[str, Sequence[Solvable]],
     request: Request,
     below: Sequence[Layer],
 ) -> Layer:
     have = {name: each for layer in below for name, each in layer.chosen.items()}
-    wishes = [find_wish(candidates, named, have, word) for word in words_of(request)]
+    wishes = [find_wish(candidates, named, instead, have, word) for word in words_of(request)]
     if not wishes:
         return Layer(request, {})
     solver, problems = run_solver(candidates, have.values(), wishes)
-    if problems and not candidates.with_files:
+    decided = {each.id for each in chain(have.values(), *(wish.packages for wish in wishes))}
+    chosen = [] if problems else solver.transaction().newsolvables()
+    if not candidates.with_files and (problems or needs_files(candidates, named, chosen, decided)):
         candidates.read_files()
         candidates.show_only(visible)
         solver, problems = run_solver(candidates, have.values(), wishes)
@@ -123,9 +134,52 @@ def run_solver(
     return solver, solver.solve(jobs)
 
 
+def needs_files(
+    candidates: Candidates,
+    named: Mapping[str, Sequence[Solvable]],
+    chosen: Sequence[Solvable],
+    decided: Collection[int],
+) -> bool:
+    """Whether file lists may change what was chosen; those with ids in `decided` were no choice.
+
+    It took an old version of a package, whose new one may require a file that no package seemed to
+    have; or one that it took conflicts with such a file, or requires it if something else is so.
+    """
+    for each in chosen:
+        if each.id not in decided:
+            best = {package.id for package in newest(named[each.name])}
+            if each.id not in best:
+                return True
+        words = chain(
+            each.lookup_deparray(solv.SOLVABLE_REQUIRES),
+            each.lookup_deparray(solv.SOLVABLE_CONFLICTS),
+        )
+        paths = PATH.findall("\n".join(map(str, words)))
+        if not all(providers(candidates, path) for path in paths):
+            return True
+    return False
+
+
+def replacements(
+    visible: Sequence[Solvable], wanted: Mapping[str, Sequence[Solvable]]
+) -> Mapping[str, Sequence[Solvable]]:
+    """Packages that obsolete those in `wanted`, by their names: dnf(8) installs them instead."""
+    found: dict[str, list[Solvable]] = {}
+    for each in visible:
+        for obsolete in each.lookup_deparray(solv.SOLVABLE_OBSOLETES):
+            name = str(obsolete).partition(" ")[0]
+            packages = wanted.get(name, ())
+            if each.name != name and any(
+                package.matchesdep(solv.SOLVABLE_NAME, obsolete) for package in packages
+            ):
+                found.setdefault(name, []).append(each)
+    return found
+
+
 def find_wish(
     candidates: Candidates,
     named: Mapping[str, Sequence[Solvable]],
+    instead: Mapping[str, Sequence[Solvable]],
     have: Mapping[str, Solvable],
     word: str,
 ) -> Wish:
@@ -140,7 +194,7 @@ def find_wish(
         packages = of_version(candidates, named, name, version)
     else:
         # Of a name that is requested only the newest counts, as with dnf's `best`.
-        packages = newest(named.get(name, ()))
+        packages = [*newest(named.get(name, ())), *instead.get(name, ())]
     return Wish(word, name, tuple(packages))
 
 

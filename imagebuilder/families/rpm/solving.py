@@ -95,7 +95,8 @@ def solve_keeping(
     """Solve with the versions of `kept` if possible, else with the newest."""
     if kept:
         try:
-            return solve(candidates, prefer(candidates, is_visible, kept), requests)
+            names = {package.name for package in kept}
+            return solve(candidates, prefer(candidates, is_visible, kept), requests, names)
         except InputError:
             progress("note: cannot keep all versions of the lock; using the newest of each")
     return solve(candidates, prefer(candidates, is_visible, ()), requests)

@@ -60,7 +60,8 @@ OTHERS = (Rpm("data", "2", files={"/usr/share/data": "data"}), Rpm("data", "3"))
 class SayingWorkspace(Workspace):
     """A workspace in which every command says the same: the name of its upper."""
 
-    def ask(self, argv: Sequence[Word], *, check: bool = True) -> Completed:  # noqa: ARG002
+    def ask(self, argv: Sequence[Word], *, check: bool = True) -> Completed:
+        del argv
         return run(["printf", "%s\\n", self.upper], check=check)
 
 

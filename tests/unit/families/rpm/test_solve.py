@@ -93,7 +93,8 @@ def locked(
     candidates: Candidates, *requests: Request, kept: Sequence[LockedPackage] = ()
 ) -> list[list[str]]:
     """NAME=VERSION of each layer."""
-    layers = solve(candidates, prefer(candidates, lambda _: True, kept), requests)
+    names = {package.name for package in kept}
+    layers = solve(candidates, prefer(candidates, lambda _: True, kept), requests, names)
     return [
         [f"{each.name}={each.version}" for each in lock_layer(candidates, layer)]
         for layer in layers
@@ -206,6 +207,66 @@ def test_locked_versions_are_kept(folders: tuple[Path, Path]) -> None:
     before = lock_layer(candidates, solve(candidates, shown, [base("engine=1.9")])[0])
     (chosen,) = locked(candidates, base("engine"), kept=before)
     assert "engine=1.9-1.el9" in chosen
+
+
+def of_repositories(top: Path, rpms: Sequence[Sequence[Rpm]], *sources: Source) -> Candidates:
+    for source, packages in zip(sources, rpms, strict=True):
+        make_repository(top / source.id, packages)
+    return read_candidates([index_of(top / each.id, each) for each in sources], "amd64")
+
+
+def test_what_obsoletes_a_requested_package_comes_instead(tmp_path: Path) -> None:
+    """As dnf(8) has it; but not if a version is requested, or the lock has the package."""
+    rpms = [
+        Rpm("rpm"), Rpm("old"), Rpm("new", version="2", obsoletes=("old < 2",)),
+        Rpm("alive", version="3"), Rpm("fork", obsoletes=("alive < 3",)),
+        Rpm("whole"), Rpm("core", obsoletes=("whole",)),
+    ]  # fmt: skip
+    candidates = of_repositories(tmp_path, [rpms], source_named("rocky"))
+    (chosen,) = locked(candidates, base("old", "alive", "whole"))
+    assert chosen == ["alive=3-1.el9", "core=1.0-1.el9", "new=2-1.el9", "rpm=1.0-1.el9"]
+    (chosen,) = locked(candidates, base("old=1.0"))
+    assert chosen == ["old=1.0-1.el9", "rpm=1.0-1.el9"]
+    shown = prefer(candidates, lambda _: True, ())
+    before = lock_layer(candidates, solve(candidates, shown, [base("old=1.0")])[0])
+    (chosen,) = locked(candidates, base("old"), kept=before)
+    assert chosen == ["old=1.0-1.el9", "rpm=1.0-1.el9"]
+
+
+@pytest.mark.parametrize(("priority", "provider"), [(400, "own"), (500, "fine"), (600, "fine")])
+def test_of_what_provides_the_same_the_better_source_has_it(
+    tmp_path: Path, priority: int, provider: str
+) -> None:
+    rpms = (
+        [Rpm("rpm"), Rpm("tool", requires=("cap",)), Rpm("own", provides=("cap",))],
+        [Rpm("fine", version="9", provides=("cap",))],
+    )
+    vendor = replace(source_named("vendor"), pin_priority=priority)
+    candidates = of_repositories(tmp_path, rpms, source_named("rocky"), vendor)
+    (chosen,) = locked(candidates, base("tool"))
+    assert any(each.startswith(f"{provider}=") for each in chosen)
+
+
+def test_file_lists_are_read_where_they_may_change_what_is_chosen(tmp_path: Path) -> None:
+    """Not only if nothing could be chosen: an old version, or another package, may do without."""
+    rpms = [
+        Rpm("rpm"), Rpm("tool", requires=("library",)), Rpm("library"), Rpm("plain"),
+        Rpm("library", version="2", requires=("/opt/odd/file",)),
+        Rpm("odd", files={"/opt/odd/file": "odd\n"}),
+        Rpm("needs", requires=("cap",)), Rpm("b", provides=("cap",)),
+        Rpm("a", provides=("cap",), conflicts=("/opt/odd/file",)),
+        Rpm("rich", requires=("(plain if /opt/odd/file)",)),
+    ]  # fmt: skip
+    sources = [source_named("rocky")]
+    candidates = of_repositories(tmp_path, [rpms], *sources)
+    locked(candidates, base("plain", "library=1.0"))
+    assert not candidates.with_files
+    (chosen,) = locked(candidates, base("tool"))
+    assert "library=2-1.el9" in chosen
+    (chosen,) = locked(of_repositories(tmp_path, [rpms], *sources), base("needs", "odd"))
+    assert "b=1.0-1.el9" in chosen
+    (chosen,) = locked(of_repositories(tmp_path, [rpms], *sources), base("rich", "odd"))
+    assert "plain=1.0-1.el9" in chosen
 
 
 @pytest.mark.parametrize(
