@@ -47,7 +47,7 @@ def load_certificates(source: Source) -> bytes:
         raise HostError(
             f"this host does not have the keyring {source.key}",
             where=f"source {source.id}",
-            hint=f"install the package {KEYRING_PACKAGE}",
+            hint=f"run imagebuilder setup --rpm, or install {KEYRING_PACKAGE}: docs/rocky.md",
         )
     return load_key(source)
 

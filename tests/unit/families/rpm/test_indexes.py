@@ -255,7 +255,7 @@ def test_a_key_that_is_not_pinned_is_refused(site: RpmSite, tmp_path: Path) -> N
 
 
 def test_a_missing_keyring_names_its_package(site: RpmSite) -> None:
-    with pytest.raises(HostError, match=r"keyring /nowhere\n.*install the package distribution-"):
+    with pytest.raises(HostError, match=r"keyring /nowhere\n.*or install distribution-"):
         load(site, replace(site.rocky, key=Path("/nowhere")))
 
 
