@@ -33,7 +33,9 @@ REASONS = {
 }
 # What is said of a further signature by a key that is not pinned, such as a vendor's next one.
 ANOTHERS = frozenset(("ERRSIG", "NO_PUBKEY"))
-CERTIFICATE = 6  # the tag of a public key's packet (RFC 9580, "Packet Types")
+# Tags of packets, and a type of signatures (RFC 9580, "Packet Types", "Signature Types").
+CERTIFICATE, SIGNATURE = 6, 2
+KEY_REVOCATION = b"\x20"
 CRC_START, CRC_POLYNOMIAL = 0xB704CE, 0x1864CFB  # RFC 4880, 6.1
 LINE = 64
 
@@ -74,9 +76,22 @@ def signature_problem(content: Path, signature: Path, keyring: Path) -> str:
 def armour(certificates: bytes) -> bytes:
     """Each certificate in a block of its own, the form that rpmkeys imports.
 
-    Raises WorkError if they cannot be told apart.
+    Without those that were revoked: not every rpm heeds that, as gpgv(1) does.  Raises WorkError if
+    they cannot be told apart.
     """
-    return b"".join(map(armoured, split_certificates(certificates)))
+    split = split_certificates(certificates)
+    return b"".join(armoured(each) for each in split if not is_revoked(each))
+
+
+def is_revoked(certificate: bytes) -> bool:
+    """Whether a certificate has a revocation of itself (RFC 9580, 5.2.1)."""
+    for at, tag in packets(certificate):
+        if tag == SIGNATURE:
+            body = certificate[body_start(certificate, at) :][:3]
+            kind = body[2:3] if body[:1] == b"\x03" else body[1:2]
+            if kind == KEY_REVOCATION:
+                return True
+    return False
 
 
 def armoured(certificate: bytes) -> bytes:
@@ -118,6 +133,14 @@ def packets(content: bytes) -> Iterator[tuple[int, int]]:
         if not at < end <= len(content):
             raise WorkError("a certificate is damaged", hint="export it again from GnuPG")
         at = end
+
+
+def body_start(content: bytes, at: int) -> int:
+    """Where the body of a packet begins that has a length (RFC 9580, 4.2)."""
+    first, length = content[at], content[at + 1]
+    if not first & 0x40:
+        return at + 1 + (1, 2, 4)[first & 0x03]
+    return at + (2 if length < 192 else 3 if length < 224 else 6)
 
 
 def packet_end(content: bytes, at: int, first: int, *, new: bool) -> int:

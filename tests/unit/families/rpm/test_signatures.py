@@ -24,7 +24,7 @@ from imagebuilder.lock.types import LockedPackage
 from imagebuilder.process import run
 from imagebuilder.recipe.keys import dearmoured, fingerprints_of
 from imagebuilder.recipe.types import Source
-from tests.fixtures.aptrepo import SigningKey, gpg
+from tests.fixtures.aptrepo import SigningKey, gpg, keyring, make_key
 from tests.fixtures.rpm_repository import Rpm, armoured, make_rpm
 
 pytestmark = pytest.mark.slow
@@ -74,6 +74,27 @@ def test_each_source_has_its_own_key(good: Path, rpm_keys: Keys, tmp_path: Path)
     with pytest.raises(WorkError, match="signed with another key") as caught:
         check_signed(files, sources, tmp_path)
     assert [fault.where for fault in caught.value.faults] == ["source other"]
+
+
+def test_a_revoked_certificate_is_no_key(rpm_keys: Keys, tmp_path: Path) -> None:
+    """rpm 4.18 as Debian has it accepts what such a key signed; gpgv(1) does not."""
+    path, keys = tmp_path / "base.rpm", tmp_path / "RPM-GPG-KEY"
+    with keyring() as home:
+        made = make_key(home, "Revoked")
+        make_rpm(HELLO, path, made)
+        rocky = Source("tools", ("9",), ("BaseOS",), keys, mirror="rocky")
+        keys.write_bytes(armoured(rpm_keys[0]) + armoured(made))
+        check_signed([(path, locked(path))], {"tools": rocky}, tmp_path)
+        revocation = home / "openpgp-revocs.d" / f"{made.fingerprint}.rev"
+        revocation.write_text(revocation.read_text().replace(":-----BEGIN", "-----BEGIN"))
+        gpg(home, "--import", revocation)
+        revoked = armoured(made)
+    keys.write_bytes(armoured(rpm_keys[0]) + revoked)
+    with pytest.raises(WorkError, match="signed with another key"):
+        check_signed([(path, locked(path))], {"tools": rocky}, tmp_path)
+    keys.write_bytes(revoked)
+    with pytest.raises(InputError, match="does not accept the key"):
+        check_signed([(path, locked(path))], {"tools": rocky}, tmp_path)
 
 
 def flip(at: bytes | int) -> Callable[[bytes], bytes]:
