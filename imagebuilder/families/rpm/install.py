@@ -56,7 +56,8 @@ OPTIONS = ("--install", "--verbose", "--nosignature", "--noplugins")
 NO_INITRD = {"KERNEL_INSTALL_BYPASS": "1"}
 # A folder and everything below it: all that rpm can leave out.
 BELOW = re.compile(r"((?:/[^/*?\[\]]+)+)/\*")
-MOST_NAMED = 3
+# Any program of a package may print such lines without an end.
+MOST_FAILED, MOST_NAMED = 1000, 3
 
 
 def run_install(added: Packages, workspace: Workspace) -> None:
@@ -81,7 +82,7 @@ def watching(workspace: Workspace, failed: list[str]) -> Workspace:
     """The workspace, which also adds the scriptlets that fail to `failed`."""
 
     def on_line(line: str) -> None:
-        if match := FAILED.search(line):
+        if len(failed) < MOST_FAILED and (match := FAILED.search(line)):
             failed.append(match[1])
         if workspace.on_line:
             workspace.on_line(line)
