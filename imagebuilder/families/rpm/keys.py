@@ -49,7 +49,7 @@ def load_certificates(source: Source) -> bytes:
         raise HostError(
             f"this host does not have the keyring {source.key}",
             where=f"source {source.id}",
-            hint=f"run imagebuilder setup --rpm, or install {KEYRING_PACKAGE}: docs/rocky.md",
+            hint=f"run imagebuilder setup --rpm, or install {KEYRING_PACKAGE}",
         )
     return load_key(source)
 
