@@ -71,9 +71,8 @@ def read_repomds(
 
 
 def tell_older(repomd: Repomd, last: Path, progress: Tell) -> None:
-    """Report a repository that is older than when it was read last.
-
-    The lock has one date for all components of a suite, so it notices if the oldest becomes older.
+    """Report a repository that is older than when it was read last: the profile may have no lock
+    yet that would notice.
     """
     name = repomd.repository.name
     with contextlib.suppress(FileNotFoundError, WorkError):

@@ -20,6 +20,7 @@ def complaints(path: Path, files: Mapping[str, Content] | None = None) -> list[s
     return [f.what for answer in proof.answers for f in answer.findings if f.level != Level.FACT]
 
 
+@pytest.mark.root  # its files must belong to root
 def test_a_sound_root_is_proved(tmp_path: Path) -> None:
     assert complaints(tmp_path) == []
 
