@@ -14,6 +14,7 @@ from imagebuilder.errors import Fault
 from imagebuilder.phrases import listing, quote, suggest
 from imagebuilder.recipe.positions import Document, KeyPath, Yaml
 from imagebuilder.recipe.rules import RULES
+from imagebuilder.secret import hidden
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -143,7 +144,8 @@ def value_fault(
         return document.fault(path, what, suggest(str(detail["input"]), allowed, closest=True))
     of_key = detail["loc"][-1] == "[key]"
     what = {
-        "string_pattern_mismatch": f"{quote(str(detail['input']))} is not "
+        # What is no address may have a password in it all the same.
+        "string_pattern_mismatch": f"{quote(hidden(str(detail['input'])))} is not "
         f"{ALLOWED.get(str(context.get('pattern')))}",
         "string_too_short": f"must be at least {context.get('min_length')} characters long",
         "string_too_long": f"must be at most {context.get('max_length')} characters long",
