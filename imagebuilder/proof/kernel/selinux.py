@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+from pathlib import Path
 
 from imagebuilder.image.proof import Evidence, Findings, fault
 from imagebuilder.proof.reading.modules import read_options
@@ -35,9 +37,7 @@ def prove_selinux(subject: Subject) -> Findings:
         what = "SELinux is enforced, but the image has no policy: systemd stops at boot"
         yield fault(what, where, hint=f"{OFF}, or install a policy")
     elif bare := find_bare(subject.root):
-        what = (
-            "SELinux is enforced, but the files of the image have no labels: a node does not boot"
-        )
+        what = "SELinux is enforced, but the files of the image have no labels: nothing may start"
         said = f"has no {LABEL}"
         hint = f"{OFF}, or set SELINUX=permissive: images have no labels"
         yield fault(what, where, Evidence(bare, said=said), hint=hint)
@@ -57,6 +57,16 @@ def find_bare(root: Root) -> str:
     """A program without a label, "" if none is found."""
     for name in LABELLED:
         place = root.host(name)
-        if place and LABEL not in os.listxattr(place):
+        if place and LABEL not in attributes_of(place):
             return name
     return ""
+
+
+def attributes_of(path: Path) -> list[str]:
+    """The names of a file's extended attributes; none where its file system has none."""
+    try:
+        return os.listxattr(path)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+        return []

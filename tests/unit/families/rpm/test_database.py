@@ -60,8 +60,7 @@ OTHERS = (Rpm("data", "2", files={"/usr/share/data": "data"}), Rpm("data", "3"))
 class SayingWorkspace(Workspace):
     """A workspace in which every command says the same: the name of its upper."""
 
-    def ask(self, argv: Sequence[Word], *, check: bool = True) -> Completed:
-        del argv
+    def ask(self, argv: Sequence[Word], *, check: bool = True) -> Completed:  # noqa: ARG002
         return run(["printf", "%s\\n", self.upper], check=check)
 
 
