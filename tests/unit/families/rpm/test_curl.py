@@ -12,6 +12,8 @@ from imagebuilder.families.rpm.curl import Transfer, fetch_files, quoted, render
 from tests.fixtures.aptrepo import Plant
 from tests.unit.families.rpm.conftest import RpmSite
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_value_stays_one_value() -> None:
     assert quoted('a "b" \\n') == '"a \\"b\\" \\\\n"'

@@ -28,10 +28,13 @@ from imagebuilder.recipe.types import Source
 from tests.fixtures.full import file_size_limit
 from tests.fixtures.rpm_repository import Rpm, make_repository
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("rpmbuild") and shutil.which("createrepo_c")),
-    reason="rpmbuild or createrepo_c is not installed",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (shutil.which("rpmbuild") and shutil.which("createrepo_c")),
+        reason="rpmbuild or createrepo_c is not installed",
+    ),
+]
 
 KERNEL = "5.14.0-687.10.1.el9_8.0.1"
 BASE = [
