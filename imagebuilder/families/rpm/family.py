@@ -22,7 +22,6 @@ from imagebuilder.families.protocol import (
     Solution,
     Tell,
 )
-from imagebuilder.families.rpm.bootstrap import ENGINES, run_bootstrap
 from imagebuilder.families.rpm.contents import (
     find_kernel_release,
     is_kernel_headers,
@@ -36,7 +35,13 @@ from imagebuilder.families.rpm.database import (
     read_shipped,
     read_versions,
 )
-from imagebuilder.families.rpm.install import SET_UP, check_rpm, run_install
+from imagebuilder.families.rpm.install import (
+    ENGINES,
+    SET_UP,
+    check_rpm,
+    run_bootstrap,
+    run_install,
+)
 from imagebuilder.families.rpm.settings import (
     ANSIBLE,
     FINALISE,

@@ -8,13 +8,14 @@ rpm chooses nothing: it gets exactly these files.  It is the host's because that
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from imagebuilder.errors import InputError
-from imagebuilder.families.protocol import Packages
+from imagebuilder.families.protocol import Engine, Packages
 from imagebuilder.families.rpm.canonical import make_canonical
+from imagebuilder.families.tool import Tool
 from imagebuilder.families.unpacked import link_or_copy, remove_traces
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.phrases import list_first
@@ -22,6 +23,9 @@ from imagebuilder.process import check_tools
 from imagebuilder.root import Root
 from imagebuilder.workspace import Workspace
 
+ENGINES: Mapping[str, Engine] = {
+    "rpm": Engine(Tool("rpm", "rpm", "imagebuilder setup --rpm", least=4))
+}
 DATABASE = "/var/lib/rpm"
 # The folders of which rpm gets no say: file systems of the sandbox are mounted there.
 MOUNTED = "/proc:/dev:/sys"
@@ -58,6 +62,12 @@ NO_INITRD = {"KERNEL_INSTALL_BYPASS": "1"}
 BELOW = re.compile(r"((?:/[^/*?\[\]]+)+)/\*")
 # Any program of a package may print such lines without an end.
 MOST_FAILED, MOST_NAMED = 1000, 3
+
+
+def run_bootstrap(engine: str, first: Packages, workspace: Workspace) -> None:
+    """Make the first layer: it begins with an empty folder, and is no different else."""
+    assert engine in ENGINES
+    run_install(first, workspace)
 
 
 def run_install(added: Packages, workspace: Workspace) -> None:
