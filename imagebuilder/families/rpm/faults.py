@@ -19,6 +19,7 @@ from imagebuilder.families.rpm.curl import TransferFault
 from imagebuilder.families.rpm.mirrors import shown
 from imagebuilder.families.rpm.repository import Repository
 from imagebuilder.lock.patience import Patience
+from imagebuilder.ui import format_count
 
 CHANGING = "the mirror is being updated, or a proxy caches old files: try again in a few minutes"
 
@@ -38,18 +39,23 @@ def update_error(
         return FullError(f"no space left for the package lists\n    {full[0]}", where=f"{folder}")
     away = [each for each in faults if not each[2].is_gone and not each[2].is_too_large]
     if away:
-        return HostError.of(unreachable(*each) for each in away)
+        alike: dict[tuple[str, str], list[tuple[Repository, str, TransferFault]]] = {}
+        for each in away:
+            alike.setdefault((each[0].source.id, f"{each[2]}"), []).append(each)
+        return HostError.of(unreachable(*same[0], len(same) - 1) for same in alike.values())
     lacking = [each for each in faults if each[2].is_gone and each[1].endswith("repomd.xml")]
     if lacking:
         return InputError.of(no_suite(*each) for each in lacking)
     return WorkError.of(changing(*each) for each in faults)
 
 
-def unreachable(repository: Repository, name: str, fault: TransferFault) -> Fault:
+def unreachable(repository: Repository, name: str, fault: TransferFault, more: int) -> Fault:
+    """The fault of a file, and of so many `more` of the same source for the same reason."""
     who = "the vendor" if vendor_of(repository.source) else "mirror"
+    others = f" and {format_count(more, 'more file')}" if more else ""
     return Fault(
         place_of(repository),
-        f"{who} is not reachable: {shown(repository)}/{name}\n    {fault}",
+        f"{who} is not reachable: {shown(repository)}/{name}{others}\n    {fault}",
         unreached(repository.source),
     )
 

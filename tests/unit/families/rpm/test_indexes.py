@@ -164,6 +164,14 @@ def test_a_signature_that_cannot_be_fetched_is_not_one_that_is_missing(site: Rpm
         load(site)
 
 
+def test_a_mirror_that_is_away_is_named_once(site: RpmSite) -> None:
+    away = replace(site.rocky, mirror="", uri="http://127.0.0.1:9/pub", key=site.vendor_key,
+                   fingerprints=(site.keys[1].fingerprint,))  # fmt: skip
+    with pytest.raises(HostError, match=r"repomd\.xml and 3 more files") as caught:
+        load(site, away)
+    assert len(caught.value.faults) == 1
+
+
 def test_another_key_is_not_trusted(site: RpmSite) -> None:
     sign_index(site.place("AppStream"), site.keys[2])
     with pytest.raises(WorkError, match=r"AppStream is invalid: it was made with another key \("):
